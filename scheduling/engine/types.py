@@ -1,0 +1,323 @@
+"""The frozen values that go into the engine and come out of it: snapshot and plan.
+
+Units: `cpu` in milli-cores, `memory` and `ephemeral-storage` in bytes, every other resource
+(`nvidia.com/gpu`, `pods`, ...) in thousandths of a unit, so 1 GPU is 1000. All amounts are `int`.
+Times are seconds since the Unix epoch as `float`; the engine's clock is `Snapshot.now`.
+
+A snapshot is built by `scheduling.domain.snapshot` (from the database), by `scheduling.scenario`
+(from a file) or by `scheduling.simulator` (from a virtual cluster); the engine cannot tell which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Amounts = Mapping[str, int]
+"""Resource name -> amount in the unit above; a missing name is 0 (in `max`: no limit)."""
+
+CPU = "cpu"
+MEMORY = "memory"
+PODS = "pods"
+GPU = "nvidia.com/gpu"
+
+
+class TaskState(StrEnum):
+    """What the engine knows of a task; Allocated and Pipelined exist only inside a cycle."""
+
+    PENDING = "Pending"
+    ALLOCATED = "Allocated"
+    PIPELINED = "Pipelined"
+    BOUND = "Bound"
+    RUNNING = "Running"
+    RELEASING = "Releasing"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+class QueueState(StrEnum):
+    """A queue's state; only an Open one takes new work."""
+
+    OPEN = "Open"
+    CLOSING = "Closing"
+    CLOSED = "Closed"
+    UNKNOWN = "Unknown"
+
+
+class GangPhase(StrEnum):
+    """How far a job's gang has got with the scheduler (Volcano: PodGroup phase)."""
+
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+class QueuePolicy(StrEnum):
+    """In which order a queue serves its jobs."""
+
+    PRIORITY = "priority"
+    FIFO = "fifo"
+    FAIR = "fair"
+    SLA = "sla"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint; `effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What a role tolerates; an empty key with operator Exists tolerates everything."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One term of a node selector: `key` `operator` `values` (In, NotIn, Exists, DoesNotExist, Gt, Lt)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One accelerator of a node; `numa_node` is -1 where unknown, `links` maps peer id -> link type."""
+
+    id: str
+    index: int
+    resource: str = GPU
+    memory_bytes: int = 0
+    is_healthy: bool = True
+    numa_node: int = -1
+    links: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A machine; `allocatable` already excludes what is reserved for the system."""
+
+    name: str
+    allocatable: Amounts
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    is_schedulable: bool = True
+    """False while cordoned, draining or not ready; what runs there still counts as held."""
+    devices: tuple[Device, ...] = ()
+    runtimes: frozenset[str] | None = None
+    """Names of images that the node's runtimes can serve; None: any image (Kubernetes, simulated)."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A share of the cluster: `min` guaranteed, `max` a wall, the rest by `weight` among siblings."""
+
+    name: str
+    parent: str | None = None
+    min: Amounts = field(default_factory=dict)
+    max: Amounts = field(default_factory=dict)
+    weight: int = 1
+    priority: int = 0
+    lend_min: bool = True
+    reclaimable: bool = True
+    state: QueueState = QueueState.OPEN
+    policy: QueuePolicy = QueuePolicy.PRIORITY
+    deserved: Amounts | None = None
+    """Stated only by a manifest (capacity plugin); None: computed."""
+    created_at: float = 0.0
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """The template that all tasks of one role share; scored once however many tasks there are."""
+
+    name: str
+    request: Amounts
+    replicas: int
+    min_available: int
+    priority: int = 0
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    node_affinity: tuple[tuple[Requirement, ...], ...] = ()
+    """Required terms, joined by OR; the requirements of one term are joined by AND."""
+    tolerations: tuple[Toleration, ...] = ()
+    image: str = ""
+    preemptable: bool = True
+    topology_policy: str = "none"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One replica of a role. `key` is unique in the snapshot (the database id, or a pod's name)."""
+
+    key: str
+    role: str
+    index: int
+    state: TaskState = TaskState.PENDING
+    node: str | None = None
+    devices: tuple[str, ...] = ()
+    """Ids of the devices that it holds."""
+    started_at: float | None = None
+    not_before: float = 0.0
+    """A retry's back-off: the task is left alone until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a user submitted, as the engine sees it."""
+
+    key: str
+    name: str
+    queue: str
+    roles: tuple[Role, ...]
+    tasks: tuple[Task, ...]
+    min_available: int
+    priority: int = 0
+    owner: str = ""
+    """For fair share among the users of a queue."""
+    created_at: float = 0.0
+    phase: GangPhase = GangPhase.PENDING
+    is_runnable: bool = True
+    """False while dependencies, suspension or a missing gate keep it out; it then gets no plan."""
+    sla_waiting_seconds: float | None = None
+    time_limit_seconds: float | None = None
+    preemptable: bool | None = None
+    min_resources: Amounts | None = None
+    """What admission counts; None: sum of the requests of the gang's minimum."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Capacity of nodes kept free for one job until it starts or the time is over."""
+
+    job: str
+    amounts_by_node: Mapping[str, Amounts]
+    expires_at: float
+    reason: str = "sla"
+    """`sla` (waited past its time) or `evicted` (room was made for it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything one cycle looks at, at one instant."""
+
+    now: float
+    nodes: tuple[Node, ...]
+    queues: tuple[Queue, ...]
+    jobs: tuple[Job, ...]
+    reservations: tuple[Reservation, ...] = ()
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConfig:
+    """One plugin of a tier; `disabled` names the callbacks that are switched off."""
+
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    disabled: frozenset[str] = frozenset()
+    enabled: frozenset[str] | None = None
+    """If given, only these callbacks act."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionConfig:
+    """One action of a cycle with its arguments."""
+
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Actions in order and tiers of plugins; the default serves a GPU cluster."""
+
+    actions: tuple[ActionConfig, ...]
+    tiers: tuple[tuple[PluginConfig, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why something waits or happened: a stable code and its numbers; words are made elsewhere."""
+
+    code: str
+    params: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A pending task gets a place now."""
+
+    task: str
+    job: str
+    node: str
+    devices: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
+    reason: Reason | None = None
+    """Why there: score and the next best node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A running task loses its place; `beneficiary` is the job that gets it."""
+
+    task: str
+    job: str
+    node: str
+    action: str
+    """`preempt`, `reclaim`, `gangpreempt`, `gangreclaim` or `shuffle`."""
+    beneficiary: str | None = None
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipelined:
+    """A pending task that was promised room which evictions or endings are still freeing."""
+
+    task: str
+    job: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShare:
+    """What a cycle computed for one queue, for pages and metrics."""
+
+    queue: str
+    deserved: Amounts
+    allocated: Amounts
+    requested: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a cycle decided. Whole gangs only: a job's binds stand together or not at all."""
+
+    binds: tuple[Binding, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    pipelined: tuple[Pipelined, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    """The complete new set; one that is no longer listed is given up."""
+    phases: Mapping[str, GangPhase] = field(default_factory=dict)
+    """Job key -> phase, only where it changed."""
+    job_reasons: Mapping[str, Reason] = field(default_factory=dict)
+    """For every job with a task left pending."""
+    task_reasons: Mapping[str, Reason] = field(default_factory=dict)
+    """Task key -> reason, where it says more than the job's."""
+    shares: tuple[QueueShare, ...] = ()
