@@ -1,0 +1,1 @@
+"""What a user asks for: one validated `JobSpec` from form, YAML or JSON, and the rules over it."""
