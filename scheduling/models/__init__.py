@@ -1,0 +1,42 @@
+"""Tables of jobs, queues, nodes and what the scheduler keeps about them."""
+
+from scheduling.models.attempt import Attempt
+from scheduling.models.cluster import Cluster, CycleRecord
+from scheduling.models.delayed_action import DelayedAction
+from scheduling.models.files import JobFile, LogChunk
+from scheduling.models.history import History
+from scheduling.models.hold import DeviceHold, Hold
+from scheduling.models.job import Job, JobCount, Role
+from scheduling.models.lease import Lease
+from scheduling.models.metrics import MetricSample, Usage
+from scheduling.models.node import Device, ImageRule, JoinToken, Node
+from scheduling.models.queue import Queue, QueueClosure, QueueShare
+from scheduling.models.reservation import Reservation
+from scheduling.models.task import Task
+
+__all__ = [
+    "Attempt",
+    "Cluster",
+    "CycleRecord",
+    "DelayedAction",
+    "Device",
+    "DeviceHold",
+    "History",
+    "Hold",
+    "ImageRule",
+    "Job",
+    "JobCount",
+    "JobFile",
+    "JoinToken",
+    "Lease",
+    "LogChunk",
+    "MetricSample",
+    "Node",
+    "Queue",
+    "QueueClosure",
+    "QueueShare",
+    "Reservation",
+    "Role",
+    "Task",
+    "Usage",
+]

@@ -1,0 +1,23 @@
+"""Tables of the organisation: units, users, grants, tokens, audit, outbox, idempotency keys."""
+
+from tenants.models.audit import AuditRow, AuditSeal
+from tenants.models.grant import Grant, GrantRole
+from tenants.models.idempotency import IdempotencyKey
+from tenants.models.org import OrgClosure, OrgUnit, OrgUnitKind
+from tenants.models.outbox import OutboxRow
+from tenants.models.token import ApiToken
+from tenants.models.user import User
+
+__all__ = [
+    "ApiToken",
+    "AuditRow",
+    "AuditSeal",
+    "Grant",
+    "GrantRole",
+    "IdempotencyKey",
+    "OrgClosure",
+    "OrgUnit",
+    "OrgUnitKind",
+    "OutboxRow",
+    "User",
+]

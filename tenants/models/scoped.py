@@ -1,0 +1,42 @@
+"""The one queryset through which everything of a tenant is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol, Self, TypeVar
+from uuid import UUID
+
+from django.db import models
+
+from tenants.models.org import OrgClosure
+
+M = TypeVar("M", bound=models.Model, covariant=True)
+
+
+class Scope(Protocol):
+    """What the queryset needs to know of an actor (`tenants.domain.access.Actor` is one)."""
+
+    @property
+    def sees_everything(self) -> bool:
+        """Whether a grant on the whole installation lets the actor read."""
+
+    @property
+    def readable_units(self) -> Collection[UUID]:
+        """The units of the grants that let the actor read; what lies below is included by closure."""
+
+
+class ScopedQuerySet(models.QuerySet[M]):
+    """A queryset of rows that belong to an org unit.
+
+    `unit_path` is the lookup from the model to its unit's id. Subtrees are compared by the closure
+    table, never by a prefix of a path.
+    """
+
+    unit_path = "unit_id"
+
+    def visible_to(self, scope: Scope) -> Self:
+        """Keep only the rows whose unit lies below a unit that `scope` may read."""
+        if scope.sees_everything:
+            return self
+        below = OrgClosure.objects.filter(ancestor_id__in=scope.readable_units)
+        return self.filter(**{f"{self.unit_path}__in": below.values("descendant_id")})
