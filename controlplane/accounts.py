@@ -1,0 +1,22 @@
+"""How people get accounts: an administrator makes them, or the organisation's sign-on does."""
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialLogin
+from django.http import HttpRequest
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] -- allauth ships no types
+    """Closes the sign-up form: a stranger's account could see nothing, yet fill tables."""
+
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        """Tell that nobody signs up by form."""
+        return False
+
+
+class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] -- as above
+    """Lets the configured OpenID Connect provider make accounts; grants are given afterwards."""
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:
+        """Tell that whoever the provider vouches for may come in."""
+        return True

@@ -1,0 +1,1 @@
+"""A Django database backend for when there is no database: says how to get one."""

@@ -1,0 +1,150 @@
+"""Start and end processes, and recognise them again by pid, start time and boot.
+
+A pid alone names nobody: it is reused. Whoever signals a process that it did not just start goes
+through `Identity`, which opens a pidfd first and compares start time and boot afterwards, so the
+signal reaches that process or none.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The user and group that a child runs as."""
+
+    uid: int
+    gid: int
+    name: str
+    home: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One process of one boot, for as long as it lives."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+    @classmethod
+    def of(cls, pid: int) -> "Identity | None":
+        """Return who `pid` is now, or None if nobody has it (a zombie counts as nobody)."""
+        try:
+            line = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        # The name stands in brackets and may hold anything, brackets and spaces included.
+        fields = line[line.rindex(")") + 2 :].split()
+        if fields[0] in {"Z", "X"}:
+            return None
+        return cls(pid=pid, start_ticks=int(fields[19]), boot_id=boot_id())
+
+    def is_alive(self) -> bool:
+        """Tell whether this very process still runs."""
+        return Identity.of(self.pid) == self
+
+    def send(self, number: signal.Signals) -> bool:
+        """Signal this process and no other; False if it is gone."""
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            if not self.is_alive():
+                return False
+            signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def end(self, first: signal.Signals, *, grace_seconds: float) -> None:
+        """Ask it to end with `first`; after the grace, kill it."""
+        deadline = time.monotonic() + grace_seconds
+        self.send(first)
+        while self.is_alive():
+            if time.monotonic() > deadline:
+                self.send(signal.SIGKILL)
+                deadline = float("inf")
+            time.sleep(0.02)
+
+
+def boot_id() -> str:
+    """Return the id of this boot of the machine."""
+    return BOOT_ID_FILE.read_text(encoding="ascii").strip()
+
+
+def spawn(  # noqa: PLR0913 -- what a process needs is what it needs; all but one by keyword
+    command: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str],
+    folder: Path,
+    account: Account | None = None,
+    ends_with_parent: signal.Signals | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a child in a session of its own, its output appended to `log`.
+
+    Args:
+        command: Program and arguments; no shell looks at them.
+        log: File for standard output and error; created with the account as owner.
+        environment: The whole environment of the child.
+        folder: Working directory.
+        account: Whom to run as; None keeps the caller's.
+        ends_with_parent: Signal that the kernel sends to the child when the caller's thread ends.
+    """
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        if account is not None:
+            os.fchown(descriptor, account.uid, account.gid)
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            cwd=folder,
+            env=dict(environment),
+            # A session of its own: Ctrl-C goes to the supervisor, which ends things in order.
+            start_new_session=True,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
+            # Set after the change of user, which would clear it.
+            preexec_fn=_parent_death_setter(ends_with_parent),
+        )
+    finally:
+        os.close(descriptor)
+
+
+def _parent_death_setter(number: signal.Signals | None) -> Callable[[], None] | None:
+    if number is None:
+        return None
+    # Looked up before the fork: the child of a fork should do as little as it can.
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def set_signal() -> None:
+        prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the call above
+            os._exit(1)
+
+    return set_signal
+
+
+def tail(log: Path, lines: int = 15) -> str:
+    """Return the end of a log, for an error message."""
+    try:
+        return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,7 @@
+"""All routes: pages, API, sign-in, and what machines ask about health."""
+
+from django.urls import URLPattern, URLResolver, include, path
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("accounts/", include("allauth.urls")),
+]

@@ -1,0 +1,1 @@
+"""Terrace's tests."""

@@ -1,0 +1,33 @@
+"""Set the tests up: throw-away servers first, then Django on them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tests.embedded import EmbeddedServices
+
+HERE = Path(__file__).resolve().parent
+# These need no server; everything else may.
+WITHOUT_SERVERS = tuple(str(HERE / name) + os.sep for name in ("unit", "meta"))
+
+services = EmbeddedServices(os.environ)
+for _name in ("DATABASE_URL_FILE", "REDIS_URL_FILE", "SECRET_KEY_FILE"):
+    os.environ.pop(_name, None)
+os.environ.update(services.settings(), DJANGO_SETTINGS_MODULE="controlplane.settings")
+# Loads them: pytest-django sets Django up only if somebody did.
+settings.DATABASES["default"]["TEST"] = {"NAME": f"test_terrace_{os.getpid()}"}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the servers if a collected test may need them."""
+    if not session.config.option.collectonly and any(
+        not str(item.path).startswith(WITHOUT_SERVERS) for item in session.items
+    ):
+        services.start()
+
+
+def pytest_sessionfinish() -> None:
+    """End the servers, before pytest removes its own folders."""
+    services.stop()
