@@ -1,1 +1,1 @@
-"""What happens to jobs, roles, tasks, attempts and queues, and when: pure rules, no clock, no I/O."""
+"""What happens to jobs, roles, tasks, attempts and queues, and when: pure rules, no clock."""
