@@ -9,7 +9,7 @@ def main() -> None:
     """Hand the command line to Django."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
-    from django.core.management import execute_from_command_line  # noqa: PLC0415 -- settings first
+    from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
 

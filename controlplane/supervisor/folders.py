@@ -14,27 +14,25 @@ from controlplane.supervisor.processes import Account
 # comma as the start of the next host.
 LONGEST_SOCKET_FOLDER = 80
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./-]+")
+PRIVATE = 0o700
+# Others may pass through to what is theirs, and see no names.
+PASSAGE = 0o711
+
+
+def make_data_folder(folder: Path, account: Account | None) -> Path:
+    """Make the folder that holds all the others.
+
+    It stays ours even where the servers run as somebody else: who owns a folder can swap what
+    root is about to open in it.
+    """
+    return _make(folder, os.geteuid(), os.getegid(), PASSAGE if account else PRIVATE)
 
 
 def make_private(folder: Path, account: Account | None) -> Path:
     """Make `folder` if it is missing, close it to others, and hand it to the account."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        message = f"{folder} is not a folder; move it away."
-        raise StartError(message)
-    wanted = account.uid if account else os.geteuid()
-    if found.st_uid != wanted:
-        if os.geteuid() != 0 or account is None:
-            message = (
-                f"{folder} belongs to user {found.st_uid}, and Terrace runs as {wanted}: run it as "
-                "that user, or set TERRACE_DATA to a folder of your own."
-            )
-            raise StartError(message)
-        os.chown(folder, account.uid, account.gid)
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        folder.chmod(0o700)
-    return folder
+    if account is None:
+        return _make(folder, os.geteuid(), os.getegid(), PRIVATE)
+    return _make(folder, account.uid, account.gid, PRIVATE)
 
 
 def socket_folder(data_folder: Path, account: Account | None) -> Path:
@@ -55,3 +53,22 @@ def socket_folder(data_folder: Path, account: Account | None) -> Path:
         message = f"{short} belongs to another user; remove it or set TMPDIR to a folder of yours."
         raise StartError(message)
     return make_private(short, account)
+
+
+def _make(folder: Path, uid: int, gid: int, mode: int) -> Path:
+    folder.mkdir(mode=mode, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        message = f"{folder} is not a folder; move it away."
+        raise StartError(message)
+    if found.st_uid != uid:
+        if os.geteuid() != 0:
+            message = (
+                f"{folder} belongs to user {found.st_uid}, and Terrace runs as {uid}: run it as "
+                "that user, or set TERRACE_DATA to a folder of your own."
+            )
+            raise StartError(message)
+        os.chown(folder, uid, gid, follow_symlinks=False)
+    if stat.S_IMODE(found.st_mode) != mode:
+        folder.chmod(mode)
+    return folder

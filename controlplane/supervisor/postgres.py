@@ -21,7 +21,7 @@ from psycopg import sql
 
 from controlplane.supervisor.errors import StartError
 from controlplane.supervisor.folders import make_private
-from controlplane.supervisor.processes import Account, Identity, tail
+from controlplane.supervisor.processes import Account, Identity, command_as, tail
 
 ROLE = DATABASE = "terrace"
 SUPERUSER = "postgres"
@@ -60,7 +60,7 @@ class PostgresServer:
     @property
     def password_file(self) -> Path:
         """The file that keeps the passwords of the superuser and of Terrace's role, a line each."""
-        return self.data.with_name("postgres-passwords")
+        return self.data.with_name("passwords")
 
     def url(self, *, role: str = ROLE, database: str = DATABASE) -> str:
         """Return the address for `role`, its password included."""
@@ -141,16 +141,12 @@ class PostgresServer:
             "--set=dynamic_shared_memory_type=mmap",
             *(["--no-sync"] if dict(self.settings).get("fsync") == "off" else []),
         ]
-        account = self.account
         done = subprocess.run(
-            command,
+            command_as(command, self.account),
             capture_output=True,
             check=False,
             env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
             cwd=self.data,
-            user=account.uid if account else None,
-            group=account.gid if account else None,
-            extra_groups=[] if account else None,
         )
         if done.returncode != 0:
             words = done.stderr.decode(errors="replace").strip()
@@ -197,20 +193,20 @@ class PostgresServer:
 
 
 def server(
-    data_folder: Path,
+    folder: Path,
     sockets: Path,
     account: Account | None,
     *,
     settings: dict[str, str] | None = None,
 ) -> PostgresServer:
-    """Describe the server whose data lies in `data_folder`.
+    """Describe the server whose data and passwords lie in `folder`, which is the account's.
 
     Raises:
         StartError: No PostgreSQL for this machine.
     """
     return PostgresServer(
         binaries=find_binaries(),
-        data=data_folder / "postgres",
+        data=folder / "data",
         sockets=sockets,
         account=account,
         settings=tuple((settings or DURABLE).items()),

@@ -5,16 +5,14 @@ through `Identity`, which opens a pidfd first and compares start time and boot a
 signal reaches that process or none.
 """
 
-import ctypes
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -25,7 +23,8 @@ class Account:
     uid: int
     gid: int
     name: str
-    home: str
+    may_read_all: bool = False
+    """Keeps the right to read every file, since the checkout lies where only root may enter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +84,32 @@ def boot_id() -> str:
     return BOOT_ID_FILE.read_text(encoding="ascii").strip()
 
 
-def spawn(  # noqa: PLR0913 -- what a process needs is what it needs; all but one by keyword
+def command_as(
+    command: Sequence[str],
+    account: Account | None,
+    *,
+    ends_with_parent: signal.Signals | None = None,
+) -> list[str]:
+    """Return the command line that runs `command` as the account, and as no more than that.
+
+    Args:
+        command: Program and arguments.
+        account: Whom to become; None stays who we are.
+        ends_with_parent: Signal that the kernel sends to the process when the thread that started
+            it ends.
+    """
+    words: list[str] = []
+    if account is not None:
+        words += [f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups"]
+        kept = "-all,+dac_read_search" if account.may_read_all else "-all"
+        words += [f"--inh-caps={kept}", f"--ambient-caps={kept}", f"--bounding-set={kept}"]
+        words += ["--no-new-privs"]
+    if ends_with_parent is not None:
+        words.append(f"--pdeathsig={ends_with_parent.name.removeprefix('SIG')}")
+    return ["setpriv", *words, "--", *command] if words else list(command)
+
+
+def spawn(
     command: Sequence[str],
     *,
     log: Path,
@@ -98,7 +122,7 @@ def spawn(  # noqa: PLR0913 -- what a process needs is what it needs; all but on
 
     Args:
         command: Program and arguments; no shell looks at them.
-        log: File for standard output and error; created with the account as owner.
+        log: File for standard output and error, closed to others.
         environment: The whole environment of the child.
         folder: Working directory.
         account: Whom to run as; None keeps the caller's.
@@ -106,10 +130,8 @@ def spawn(  # noqa: PLR0913 -- what a process needs is what it needs; all but on
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        if account is not None:
-            os.fchown(descriptor, account.uid, account.gid)
         return subprocess.Popen(
-            list(command),
+            command_as(command, account, ends_with_parent=ends_with_parent),
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
@@ -117,29 +139,9 @@ def spawn(  # noqa: PLR0913 -- what a process needs is what it needs; all but on
             env=dict(environment),
             # A session of its own: Ctrl-C goes to the supervisor, which ends things in order.
             start_new_session=True,
-            user=account.uid if account else None,
-            group=account.gid if account else None,
-            extra_groups=[] if account else None,
-            # Set after the change of user, which would clear it.
-            preexec_fn=_parent_death_setter(ends_with_parent),
         )
     finally:
         os.close(descriptor)
-
-
-def _parent_death_setter(number: signal.Signals | None) -> Callable[[], None] | None:
-    if number is None:
-        return None
-    # Looked up before the fork: the child of a fork should do as little as it can.
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    parent = os.getpid()
-
-    def set_signal() -> None:
-        prctl(PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the call above
-            os._exit(1)
-
-    return set_signal
 
 
 def tail(log: Path, lines: int = 15) -> str:

@@ -1,0 +1,36 @@
+# Terrace's targets. `make up` needs make and python3 and sees to the rest.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.PHONY: help up test test-install lint format bench lock clean
+
+# A path with spaces cannot be a make target's name, so that stamps are the scripts' business.
+SETUP := sh deploy/setup.sh
+PYTHON_IN := .venv/bin/python
+
+help: ## Show this list.
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1  /p' Makefile | awk '{ printf "  %-18s", $$1 " " $$2; $$1 = $$2 = ""; print }'
+
+up: ## Run Terrace on this machine until Ctrl-C; prints the address and the first login.
+	@$(SETUP) run
+	@exec $(PYTHON_IN) manage.py up
+
+test: ## Run all tests: unit, meta, db, web, process, browser.
+	@$(SETUP) dev browser
+	@$(PYTHON_IN) -m pytest $(TESTS)
+
+lint: ## Check format, types, imports, migrations and templates.
+	@$(SETUP) dev
+	@$(PYTHON_IN) manage.py check_all
+
+format: ## Rewrite the code in the one format.
+	@$(SETUP) dev
+	@$(PYTHON_IN) -m ruff format .
+	@$(PYTHON_IN) -m ruff check --fix .
+
+test-install: ## Try `make up` in a minimal Debian, as root and as a user (needs root and debootstrap).
+	@sh tests/install/run.sh
+
+lock: ## Lock the dependencies again after a change of pyproject.toml.
+	@$(SETUP) dev
+	@sh requirements/lock.sh

@@ -1,0 +1,108 @@
+"""The table of Terrace's own processes: what each runs, as whom, and how it ends."""
+
+import importlib.util
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from controlplane.supervisor.processes import Account
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One process that the supervisor keeps running."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    account: Account | None
+    folder: Path
+    stop: signal.Signals = signal.SIGTERM
+    grace_seconds: float = 10.0
+    # Runs before each start of the process, for instance to remove a dead one's lock file.
+    before_start: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the table; `{names}` in arguments are filled in from the addresses."""
+
+    name: str
+    needs: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    as_service: bool = True
+    stop: signal.Signals = signal.SIGTERM
+    grace_seconds: float = 10.0
+
+
+UVICORN = (
+    "-m", "uvicorn", "--no-access-log", "--lifespan=off", "--ws=websockets-sansio",
+    "--timeout-graceful-shutdown=3", "--no-server-header", "--host={bind}",
+)  # fmt: skip
+CELERY = ("-m", "celery", "-A", "worker.app")
+# A queue's name is also the name of its worker, so that several checkouts stay apart in `ps`.
+CELERY_WORKER = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--loglevel=INFO")
+
+# In the order of starting; ended in the reverse order, so that what tasks report on their way out
+# still finds gateway, workers and database.
+TABLE = (
+    Line(
+        "web",
+        needs="controlplane.asgi",
+        arguments=(*UVICORN, "--port={web_port}", "controlplane.asgi:application"),
+    ),
+    Line(
+        "gateway",
+        needs="worker.gateway.asgi",
+        arguments=(*UVICORN, "--port={gateway_port}", "worker.gateway.asgi:application"),
+    ),
+    Line(
+        "worker",
+        needs="worker.app",
+        arguments=(*CELERY_WORKER, "--queues=celery", "--concurrency=2", "--hostname=tasks@%h"),
+    ),
+    Line(
+        "loops",
+        needs="worker.app",
+        arguments=(*CELERY_WORKER, "--queues=loops", "--concurrency=4", "--hostname=loops@%h"),
+    ),
+    Line(
+        "beat",
+        needs="worker.app",
+        arguments=(*CELERY, "beat", "--loglevel=INFO", "--schedule={data}/beat/schedule"),
+    ),
+)
+
+
+def is_written(module: str) -> bool:
+    """Tell whether a module exists, without importing it."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def from_table(
+    *,
+    values: Mapping[str, str],
+    environment: Mapping[str, str],
+    account: Account | None,
+    checkout: Path,
+) -> list[Program]:
+    """Return the programs of the table that this installation has."""
+    return [
+        Program(
+            name=line.name,
+            command=(sys.executable, *(word.format(**values) for word in line.arguments)),
+            environment={**environment, **line.environment, "TERRACE_PROCESS": line.name},
+            account=account if line.as_service else None,
+            folder=checkout,
+            stop=line.stop,
+            grace_seconds=line.grace_seconds,
+        )
+        for line in TABLE
+        if is_written(line.needs)
+    ]

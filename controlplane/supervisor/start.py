@@ -1,0 +1,350 @@
+"""Bring a whole Terrace up on one machine, and down again: what `manage.py up` does.
+
+1. Take the data folder's lock, so that there is one supervisor for it.
+2. End what a killed supervisor left.
+3. Start PostgreSQL and Redis, unless DATABASE_URL and REDIS_URL name servers.
+4. Choose ports, and write where everything is for the other processes to read.
+5. Prepare the database: migrations, the first login, a first queue, the local agent's token.
+6. Start the programs of the table and the local agent, and keep them running.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.supervisor import (
+    folders,
+    identity,
+    ports,
+    postgres,
+    programs,
+    record,
+    redis,
+    services,
+)
+from controlplane.supervisor.errors import StartError
+from controlplane.supervisor.processes import Account, command_as
+from controlplane.supervisor.programs import Program
+from controlplane.supervisor.supervisor import Supervisor
+
+PLAIN_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
+WEB_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the environment says about this start."""
+
+    checkout: Path
+    data: Path
+    bind: str
+    web_port: int
+    gateway_port: int
+    run_as: str | None
+    environment: Mapping[str, str]
+    with_agent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FirstLogin:
+    """The generated login that nobody has changed yet."""
+
+    name: str
+    password: str
+    is_new: bool
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What `manage.py prepare` reports."""
+
+    first_login: FirstLogin | None
+    join_token: str | None
+
+    @classmethod
+    def from_json(cls, report: str) -> "Prepared":
+        """Read what the command printed."""
+        fields = json.loads(report)
+        login = fields["first_login"]
+        return cls(FirstLogin(**login) if login else None, fields["join_token"])
+
+
+def up(options: Options, say: Callable[[str], None]) -> None:
+    """Run Terrace until asked to end.
+
+    Raises:
+        StartError: Something is missing or did not start; the message says what to do.
+    """
+    account = identity.service_account(options.run_as, options.checkout)
+    if account is not None and account.may_read_all:
+        say(
+            f"{options.checkout} or its Python lies where only root may enter: the servers run as "
+            f"{account.name} and keep the right to read every file. A checkout in a folder that "
+            "others may enter, for example /srv/terrace, takes that right from them."
+        )
+    folders.make_data_folder(options.data, account)
+    with lock(options.data):
+        leftovers = record.end_leftovers(options.data)
+        if leftovers:
+            say(f"Ended what an earlier start had left: {', '.join(leftovers)}.")
+        Run(options, account, say).until_asked()
+
+
+class Run:
+    """One run of everything, from the start to the end."""
+
+    def __init__(
+        self, options: Options, account: Account | None, say: Callable[[str], None]
+    ) -> None:
+        """Make the folders; start nothing yet."""
+        self.options = options
+        self.account = account
+        self.say = say
+        logs = folders.make_private(options.data / "logs", None)
+        self.supervisor = Supervisor(options.data, logs, say)
+        self.environment = self._children_environment()
+
+    def until_asked(self) -> None:
+        """Start everything, watch it, and end it in order."""
+        supervisor = self.supervisor
+        with supervisor.signals():
+            try:
+                self._start()
+                supervisor.run()
+            finally:
+                if supervisor.requests_to_end:
+                    self.say("Ending: local tasks first. Ctrl-C again to hurry.")
+                supervisor.end()
+                (self.options.data / services.FILE_NAME).unlink(missing_ok=True)
+        self.say("Terrace has ended.")
+
+    def _start(self) -> None:
+        begun = time.monotonic()
+        found = self._start_services()
+        prepared = self._prepare()
+        for program in self._programs(found):
+            self.supervisor.start(program)
+        if self.options.with_agent and programs.is_written("worker.agent.__main__"):
+            self.supervisor.start(self._agent(found, prepared.join_token))
+        self._wait_for_web(found.public_url)
+        if not self.supervisor.requests_to_end:
+            self._greet(found, prepared, time.monotonic() - begun)
+
+    # --- embedded servers -------------------------------------------------------------------------
+
+    def _start_services(self) -> services.Services:
+        """Start PostgreSQL and Redis, choose ports, and tell everybody."""
+        options = self.options
+        database_url = options.environment.get("DATABASE_URL") or self._start_postgres()
+        redis_url = options.environment.get("REDIS_URL") or self._start_redis()
+        web_port = self._port("web", options.web_port, frozenset())
+        gateway_port = self._port("gateway", options.gateway_port, frozenset({web_port}))
+        self.ports = {"web_port": str(web_port), "gateway_port": str(gateway_port)}
+        host = "127.0.0.1" if options.bind in {"0.0.0.0", "::"} else options.bind  # noqa: S104
+        found = services.Services(
+            database_url=database_url,
+            redis_url=redis_url,
+            secret_key=self._secret_key(),
+            public_url=options.environment.get("PUBLIC_URL") or f"http://{host}:{web_port}",
+            gateway_url=options.environment.get("TERRACE_GATEWAY_URL")
+            or f"http://{host}:{gateway_port}",
+        )
+        owner = (self.account.uid, self.account.gid) if self.account else None
+        services.write(options.data, found, owner=owner)
+        return found
+
+    def _start_postgres(self) -> str:
+        sockets = folders.socket_folder(self.options.data, self.account)
+        folder = folders.make_private(self.options.data / "postgres", self.account)
+        server = postgres.server(folder, sockets, self.account)
+        program = Program(
+            name="postgres",
+            command=tuple(server.command()),
+            environment=PLAIN_ENVIRONMENT,
+            account=self.account,
+            folder=folder,
+            stop=signal.SIGINT,  # fast: open transactions are rolled back
+            grace_seconds=30,
+            before_start=server.prepare,
+        )
+        process = self.supervisor.start(program)
+        server.wait_until_ready(process, self.supervisor.log_of(program))
+        return server.url()
+
+    def _start_redis(self) -> str:
+        folder = folders.make_private(self.options.data / "redis", self.account)
+        port = ports.next_free(6400 + os.getuid() % 100)
+        server = redis.server(folder, port, self.account)
+        program = Program(
+            name="redis",
+            command=tuple(server.command()),
+            environment=PLAIN_ENVIRONMENT,
+            account=self.account,
+            folder=folder,
+            before_start=server.prepare,
+        )
+        process = self.supervisor.start(program)
+        server.wait_until_ready(process, self.supervisor.log_of(program))
+        return server.url
+
+    def _port(self, name: str, wanted: int, taken: frozenset[int]) -> int:
+        port = ports.next_free(wanted, self.options.bind, besides=taken)
+        if port != wanted:
+            self.say(f"Port {wanted} is taken; {name} listens on {port}.")
+        return port
+
+    def _secret_key(self) -> str:
+        given = self.options.environment.get("SECRET_KEY")
+        if given:
+            return given
+        path = self.options.data / "secret-key"
+        if not path.exists():
+            services.write_private(path, secrets.token_urlsafe(48))
+        return path.read_text(encoding="ascii").strip()
+
+    # --- Terrace's own processes ------------------------------------------------------------------
+
+    def _children_environment(self) -> dict[str, str]:
+        environment = {
+            **self.options.environment,
+            "TERRACE_DATA": str(self.options.data),
+            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONUTF8": "1",  # whatever LANG says, or does not say
+        }
+        if self.account is not None:
+            # Root's own home is closed to the account, and some libraries look into it.
+            environment.update(HOME=str(self.options.data), USER=self.account.name)
+            environment["LOGNAME"] = self.account.name
+        return environment
+
+    def _prepare(self) -> Prepared:
+        """Run `manage.py prepare` as the service account, and read what it reports."""
+        options = self.options
+        folders.make_private(options.data / "login", self.account)
+        command = [sys.executable, str(options.checkout / "manage.py"), "prepare"]
+        if options.with_agent and not self._agent_has_joined():
+            command.append("--join-token")
+        done = subprocess.run(
+            command_as(command, self.account),
+            capture_output=True,
+            check=False,
+            cwd=options.checkout,
+            # A migration may take longer than a page may.
+            env={**self.environment, "TERRACE_STATEMENT_TIMEOUT_SECONDS": "3600"},
+        )
+        if done.returncode != 0:
+            words = done.stderr.decode(errors="replace").strip()[-4000:]
+            message = f"The database could not be prepared:\n{words}"
+            raise StartError(message)
+        return Prepared.from_json(done.stdout.decode())
+
+    def _programs(self, found: services.Services) -> list[Program]:
+        folders.make_private(self.options.data / "files", self.account)
+        folders.make_private(self.options.data / "beat", self.account)
+        return programs.from_table(
+            values={
+                "bind": self.options.bind,
+                "data": str(self.options.data),
+                "gateway_url": found.gateway_url,
+                **self.ports,
+            },
+            environment=self.environment,
+            account=self.account,
+            checkout=self.options.checkout,
+        )
+
+    @property
+    def _agent_folder(self) -> Path:
+        return self.options.data / "agent"
+
+    def _agent_has_joined(self) -> bool:
+        return (self._agent_folder / "identity.json").exists()
+
+    def _agent(self, found: services.Services, join_token: str | None) -> Program:
+        """Return the local agent; it stays who we are, so that root can give tasks other users."""
+        folders.make_private(self._agent_folder, None)
+        command = [sys.executable, "-m", "worker.agent", "--gateway", found.gateway_url]
+        command += ["--data", str(self._agent_folder)]
+        environment = {
+            name: value
+            for name, value in self.options.environment.items()
+            if name in {"PATH", "LANG", "LC_ALL", "TZ", "HOME", "USER", "LD_LIBRARY_PATH"}
+        }
+        if join_token is not None:
+            token_file = self._agent_folder / "join-token"
+            services.write_private(token_file, join_token)
+            command += ["--join-token-file", str(token_file)]
+        return Program(
+            name="agent",
+            command=tuple(command),
+            environment={**environment, "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"},
+            account=None,
+            folder=self.options.checkout,
+            stop=signal.SIGINT,  # ends its tasks, each with its grace; SIGTERM would leave them
+            grace_seconds=60,
+        )
+
+    # --- what a person reads ----------------------------------------------------------------------
+
+    def _wait_for_web(self, public_url: str) -> None:
+        """Return when the web process answers, or somebody asks for the end."""
+        deadline = time.monotonic() + WEB_SECONDS
+        url = f"http://{self.options.bind}:{self.ports['web_port']}/healthz"
+        request = urllib.request.Request(url, headers={"Host": public_url.split("//", 1)[1]})
+        while not self.supervisor.requests_to_end:
+            try:
+                # Straight to our own child: a proxy in the environment is not for this.
+                opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+                with opener.open(request, timeout=2):
+                    return
+            except urllib.error.HTTPError:
+                return  # it answers, if only that it has no such page
+            except OSError:
+                self.supervisor.watch()
+                self.supervisor.wait(0.05)
+            if time.monotonic() > deadline:
+                log = self.options.data / "logs" / "web.log"
+                message = f"The web process does not answer at {url}; its log: {log}"
+                raise StartError(message)
+
+    def _greet(self, found: services.Services, prepared: Prepared, seconds: float) -> None:
+        self.say(f"Terrace runs at {found.public_url} (started in {seconds:.1f} s).")
+        login = prepared.first_login
+        if login is not None and login.is_new:
+            self.say(f"Sign in as {login.name} with the password {login.password}")
+            self.say(f"It is shown this once, and kept in {login.file} until you change it.")
+        elif login is not None:
+            self.say(f"The first password of {login.name}, not changed yet, is in {login.file}.")
+        self.say(f"Logs: {self.options.data / 'logs'}. Ctrl-C ends everything.")
+
+
+@contextmanager
+def lock(data: Path) -> Iterator[None]:
+    """Hold the data folder for one supervisor.
+
+    Raises:
+        StartError: Another one has it.
+    """
+    descriptor = os.open(data / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "r+", encoding="ascii") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            running = services.read(data)
+            where = f" at {running.public_url}" if running else ""
+            message = f"Terrace already runs{where} on {data}. End it there with Ctrl-C first."
+            raise StartError(message) from None
+        yield
