@@ -85,7 +85,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term of a node selector: `key` `operator` `values` (In, NotIn, Exists, DoesNotExist, Gt, Lt)."""
+    """One term of an affinity; operators: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
 
     key: str
     operator: str
@@ -117,13 +117,13 @@ class Node:
     """False while cordoned, draining or not ready; what runs there still counts as held."""
     devices: tuple[Device, ...] = ()
     runtimes: frozenset[str] | None = None
-    """Names of images that the node's runtimes can serve; None: any image (Kubernetes, simulated)."""
+    """Images that the node's runtimes can serve; None: any image (Kubernetes, simulated)."""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A share of the cluster: `min` guaranteed, `max` a wall, the rest by `weight` among siblings."""
+    """A share of the cluster: `min` guaranteed, `max` a wall, the rest by `weight`."""
 
     name: str
     parent: str | None = None

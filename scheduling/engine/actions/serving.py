@@ -1,0 +1,429 @@
+"""Serve queues in order of share, jobs in order, gangs whole and elastic tasks one by one."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.session import JobView, QueueView, RoleView, Session, Statement
+from scheduling.engine.tables import Shape
+from scheduling.engine.types import GangPhase, QueuePolicy, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Key = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What stopped a gang: the role, and the queue's refusal or None where no node had room."""
+
+    role: RoleView
+    refusal: Reason | None
+
+
+def standing_reason(session: Session, job: JobView) -> Reason | None:
+    """Return why a job is out of the question in this cycle, None if it may be served."""
+    queue = job.queue
+    if queue.children:
+        return Reason(
+            ReasonCode.QUEUE_NOT_LEAF, {"queue": queue.name, "children": len(queue.children)}
+        )
+    if not queue.is_open:
+        shut = next((q for q in queue.path if q.queue.state != "Open"), queue)
+        return Reason(ReasonCode.QUEUE_CLOSED, {"queue": shut.name, "state": shut.queue.state})
+    for callback in session.each("job_valid"):
+        reason: Reason | None = callback(job)
+        if reason is not None:
+            return reason
+    if not job.pending_count:
+        until = min(t.not_before for role in job.row.roles for t in role.pending)
+        return Reason(ReasonCode.BACK_OFF, {"until": until, "tasks": job.row.pending_count})
+    return None
+
+
+def waiting_jobs(session: Session) -> Iterable[JobView]:
+    """Yield the jobs with pending tasks that may be served, recording why the others may not."""
+    for key, row in session.tables.active.items():
+        if not row.pending_count or not row.job.is_runnable:
+            continue
+        job = session.view(key)
+        if job is None:
+            session.reasons[key] = Reason(ReasonCode.QUEUE_MISSING, {"queue": row.job.queue})
+            continue
+        reason = standing_reason(session, job)
+        if reason is not None:
+            session.reasons[key] = reason
+            continue
+        yield job
+
+
+def roles_in_order(session: Session, job: JobView) -> list[RoleView]:
+    """Return the job's roles in the order in which their tasks are placed."""
+    if len(job.roles) == 1:
+        return job.roles
+    callbacks = session.each("task_order")
+    return sorted(
+        job.roles, key=lambda r: (*[c(r) for c in callbacks], -r.role.priority, r.row.position)
+    )
+
+
+class Lines:
+    """The jobs waiting in each queue, and the queues, both as heaps.
+
+    A key is taken when an element is pushed and again when it is popped: shares only grow while
+    jobs are served, so an element whose key has become worse goes back and the next one is tried.
+    """
+
+    def __init__(self, session: Session, jobs: Iterable[JobView]) -> None:
+        """Sort the jobs into the lines of their queues."""
+        self.session = session
+        self._jobs: dict[str, list[tuple[Key, JobView]]] = {}
+        queues: dict[str, QueueView] = {}
+        for job in jobs:
+            queues[job.queue.name] = job.queue
+            self._jobs.setdefault(job.queue.name, []).append((session.job_key(job), job))
+        for line in self._jobs.values():
+            line.sort(key=_key_of)
+        self._queues = sorted(
+            ((session.queue_key(q), q) for q in queues.values()), key=_queue_key_of
+        )
+        self._has_moving_order = any(
+            getattr(plugin, "order_moves", False)
+            for plugin, _ in session.callback_owners["job_order"]
+        )
+
+    def next_queue(self) -> QueueView | None:
+        """Take out the queue that comes first."""
+        heap = self._queues
+        while heap:
+            key, queue = heapq.heappop(heap)
+            now = self.session.queue_key(queue)
+            if now != key and heap and now > heap[0][0]:
+                heapq.heappush(heap, (now, queue))
+                continue
+            return queue
+        return None
+
+    def next_job(self, queue: QueueView) -> JobView | None:
+        """Take out the job that comes first in a queue."""
+        heap = self._jobs[queue.name]
+        while heap:
+            key, job = heapq.heappop(heap)
+            if self._has_moving_order and heap:
+                now = self.session.job_key(job)
+                if now != key and now > heap[0][0]:
+                    heapq.heappush(heap, (now, job))
+                    continue
+            return job
+        return None
+
+    def return_queue(self, queue: QueueView) -> None:
+        """Put a queue back, if a job waits in it."""
+        if self._jobs[queue.name]:
+            heapq.heappush(self._queues, (self.session.queue_key(queue), queue))
+
+    def return_job(self, job: JobView) -> None:
+        """Put a job back for its next task."""
+        heapq.heappush(self._jobs[job.queue.name], (self.session.job_key(job), job))
+
+    def rest(self, queue: QueueView) -> list[JobView]:
+        """Take out all jobs that still wait in a queue."""
+        heap = self._jobs[queue.name]
+        jobs = [job for _, job in heap]
+        heap.clear()
+        return jobs
+
+
+def _key_of(element: tuple[Key, JobView]) -> Key:
+    return element[0]
+
+
+def _queue_key_of(element: tuple[Key, QueueView]) -> Key:
+    return element[0]
+
+
+class Misses:
+    """What has failed in this pass: room only shrinks, so the same ask fails again.
+
+    Remembered by shape and number of tasks for want of nodes, and by queue besides for want of
+    share; jobs of several roles and owners of reservations are always tried.
+    """
+
+    __slots__ = ("_by_queue", "_by_shape")
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._by_shape: dict[tuple[int, int], Reason] = {}
+        self._by_queue: dict[tuple[str, int, int], Reason] = {}
+
+    def recall(self, job: JobView) -> Reason | None:
+        """Return the reason why an equal ask has failed."""
+        ask = _ask(job)
+        if ask is None:
+            return None
+        return self._by_shape.get(ask) or self._by_queue.get((job.queue.name, *ask))
+
+    def note(self, job: JobView, reason: Reason) -> None:
+        """Remember a failure."""
+        ask = _ask(job)
+        if ask is None:
+            return
+        if reason.code in (ReasonCode.NODES_UNFIT, ReasonCode.GANG_INCOMPLETE):
+            self._by_shape[ask] = reason
+        else:
+            self._by_queue[(job.queue.name, *ask)] = reason
+
+
+def _ask(job: JobView) -> tuple[int, int] | None:
+    """Return (shape, tasks needed at once) of a job of one role that has nothing promised."""
+    if len(job.roles) != 1 or job.waiting:
+        return None
+    role = job.roles[0]
+    return role.shape.index, max(1, job.missing())
+
+
+def serve(session: Session, jobs: Iterable[JobView]) -> None:
+    """Place what fits of the jobs, in order.
+
+    1. The first queue gives its first job. 2. The job gets its gang's missing tasks, wholly or
+    not at all, or, if the gang is complete, one elastic task. 3. With tasks left it goes back
+    into line, and so does the queue.
+    """
+    lines = Lines(session, jobs)
+    misses = Misses()
+    while (queue := lines.next_queue()) is not None:
+        if session.is_overused(queue):
+            for left in lines.rest(queue):
+                session.reasons.setdefault(left.key, _over_share(session, left))
+            continue
+        if (job := lines.next_job(queue)) is None:
+            continue
+        reason = _serve_job(session, job, misses)
+        if reason is None:
+            session.reasons.pop(job.key, None)
+            if job.pending_count and session.is_job_ready(job):
+                lines.return_job(job)
+        else:
+            session.reasons[job.key] = reason
+            if queue.queue.policy is QueuePolicy.FIFO and not job.is_ready():
+                behind = Reason(ReasonCode.BEHIND_HEAD, {"queue": queue.name, "job": job.key})
+                for other in lines.rest(queue):
+                    session.reasons[other.key] = behind
+        lines.return_queue(queue)
+
+
+def _serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
+    """Place a gang or one elastic task; return why not, None if something was placed."""
+    owns_room = job.key in session.kept
+    if not owns_room:
+        known = misses.recall(job)
+        if known is not None:
+            return known
+    own = session.give_up(job.key)
+    reason = place_job(session, job)
+    if own is not None and not job.is_ready():
+        if reason is None:
+            # A promise: the room that was kept for the job is now held by its promised tasks.
+            return None
+        session.keep(own, index=session.tables.nodes.index)
+    elif reason is not None:
+        misses.note(job, reason)
+    return reason
+
+
+def place_job(session: Session, job: JobView) -> Reason | None:
+    """Place the job's missing tasks, wholly or not at all, or one elastic task.
+
+    A gang that is complete only with room that is still being freed keeps it as a promise.
+    Returns None if something stands, else why nothing could.
+    """
+    statement = Statement(session)
+    roles = roles_in_order(session, job)
+    failed: dict[str, Failure] = {}
+    before = job.placed
+    was_ready = session.is_job_ready(job)
+    is_ready = False
+    while True:
+        role = next_role(roles, failed)
+        if role is None:
+            break
+        failure = place_task(session, job, role)
+        if failure is None:
+            is_ready = was_ready or session.is_job_ready(job)
+            if is_ready:
+                break
+            continue
+        failed[role.name] = failure
+        if role.ready + role.waiting < role.needed:
+            break
+    if is_ready and job.placed > before:
+        statement.commit()
+        return None
+    if job.placed > before and session.is_job_pipelined(job):
+        statement.commit()
+        return None
+    placed = job.placed - before
+    statement.rollback()
+    if not failed:
+        return Reason(ReasonCode.NOT_CONSIDERED)
+    return reason_of(session, job, next(reversed(failed.values())), placed)
+
+
+def next_role(roles: list[RoleView], failed: dict[str, Failure]) -> RoleView | None:
+    """Return the role of the next task: first roles below their minimum, then all in order."""
+    first = None
+    for role in roles:
+        if not role.pending or role.name in failed or role.shape.is_best_effort:
+            continue
+        if role.ready + role.waiting < role.needed:
+            return role
+        if first is None:
+            first = role
+    return first
+
+
+def place_task(session: Session, job: JobView, role: RoleView) -> Failure | None:
+    """Place or promise the role's next task; return what stood in the way."""
+    refusal = session.refusal(job, role)
+    if refusal is not None:
+        return Failure(role, refusal)
+    shape = role.shape
+    if not must_wait_for_holds(job, shape):
+        while (node := session.best_node(shape)) >= 0:
+            if session.place(job, role, node):
+                return None
+            session.exclude(shape, node)
+    node = session.best_future_node(shape)
+    if node >= 0:
+        session.promise(job, role, node)
+        return None
+    return Failure(role, None)
+
+
+def must_wait_for_holds(job: JobView, shape: Shape) -> bool:
+    """Return whether a max is free only once tasks that are ending have let go of their holds."""
+    for queue in job.queue.path:
+        for d, amount in shape.items:
+            releasing = queue.releasing[d]
+            if releasing and queue.allocated[d] + releasing + amount > queue.max[d]:
+                return True
+    return False
+
+
+def _over_share(session: Session, job: JobView) -> Reason:
+    queue = job.queue
+    resources = session.tables.resources
+    return Reason(
+        ReasonCode.QUEUE_SHARE,
+        {
+            "queue": queue.name,
+            "resource": "",
+            "requested": 0,
+            "allocated": resources.amounts(queue.allocated),
+            "deserved": resources.amounts(queue.deserved),
+        },
+    )
+
+
+def reason_of(session: Session, job: JobView, failure: Failure, placed: int) -> Reason:
+    """Put a failure into numbers; the attempt has been rolled back."""
+    role = failure.role
+    if failure.refusal is not None:
+        return _for_whole_gang(session, job, failure.refusal)
+    histogram = node_histogram(session, role.shape)
+    nodes = session.tables.nodes.count
+    request = session.tables.resources.amounts(role.shape.request)
+    if session.kept and _fits_without_reservations(session, role.shape):
+        return Reason(
+            ReasonCode.ROOM_RESERVED,
+            {"jobs": sorted(session.kept), "nodes": nodes, "request": request},
+        )
+    if job.missing() > 1 or placed:
+        return Reason(
+            ReasonCode.GANG_INCOMPLETE,
+            {
+                "placeable": placed,
+                "running": job.ready,
+                "min_available": job.min_available,
+                "role": role.name,
+                "nodes": nodes,
+                "request": request,
+                "histogram": histogram,
+            },
+        )
+    return Reason(
+        ReasonCode.NODES_UNFIT,
+        {"role": role.name, "nodes": nodes, "request": request, "histogram": histogram},
+    )
+
+
+def _for_whole_gang(session: Session, job: JobView, refusal: Reason) -> Reason:
+    """Say what the gang as a whole asks of the limit that refused one of its tasks."""
+    resource = refusal.params.get("resource")
+    queue = session.queues.get(str(refusal.params.get("queue")))
+    if queue is None or not isinstance(resource, str) or not resource:
+        return refusal
+    d = session.tables.resources.index[resource]
+    params = dict(refusal.params)
+    params["requested"] = missing_request(session, job)[d]
+    params["allocated"] = queue.allocated[d]
+    return Reason(refusal.code, params)
+
+
+def missing_request(session: Session, job: JobView) -> list[int]:
+    """Return what the tasks that the gang still lacks ask for in all; one task if it lacks none."""
+    total = [0] * session.width
+    left = max(1, job.missing())
+    takes: list[tuple[RoleView, int]] = []
+    for role in job.roles:
+        count = min(max(role.needed - role.ready - role.waiting, 0), len(role.pending))
+        takes.append((role, count))
+        left -= count
+    for role, count in takes:
+        extra = min(max(left, 0), len(role.pending) - count)
+        left -= extra
+        for d, amount in role.shape.items:
+            total[d] += amount * (count + extra)
+    return total
+
+
+def _fits_without_reservations(session: Session, shape: Shape) -> bool:
+    fits = session.shape_nodes(shape).mask.copy()
+    for d, amount in shape.items:
+        free = session.free[d].copy()
+        for kept in session.kept.values():
+            free += kept[d]
+        fits &= free >= amount
+    return bool(fits.any())
+
+
+def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
+    """Count the nodes by what keeps the shape off them: predicates first, then each resource."""
+    left = session.mask(shape)
+    counts: dict[str, int] = {}
+    for plugin, _ in session.callback_owners["predicate"]:
+        counter: Callable[[Shape], dict[str, int]] | None = getattr(plugin, "histogram", None)
+        if counter is not None:
+            for name, count in counter(shape).items():
+                counts[name] = counts.get(name, 0) + count
+    for d, amount in shape.items:
+        short = int((left & (session.free[d] < amount)).sum())
+        if short:
+            counts[f"Insufficient {session.tables.resources.names[d]}"] = short
+    return counts
+
+
+def admitted(session: Session) -> Iterable[JobView]:
+    """Yield the waiting jobs that admission has let in; all of them without an enqueue action."""
+    has_enqueue = any(action.name == "enqueue" for action in session.config.actions)
+    for job in waiting_jobs(session):
+        if job.is_admitted:
+            yield job
+        elif not has_enqueue:
+            job.is_admitted = True
+            session.phases[job.key] = GangPhase.INQUEUE
+            yield job

@@ -1,0 +1,126 @@
+"""One cycle: from a snapshot and a configuration to a plan. `plan` is the way in."""
+
+from __future__ import annotations
+
+from scheduling.engine import registry
+from scheduling.engine.config import DEFAULT_CONFIG
+from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.session import EntryKind, Session
+from scheduling.engine.tables import Memo, prepare
+from scheduling.engine.types import (
+    Binding,
+    Config,
+    Eviction,
+    GangPhase,
+    Pipelined,
+    Plan,
+    QueueShare,
+    Reason,
+    Snapshot,
+)
+
+__all__ = ["DEFAULT_CONFIG", "Memo", "open_session", "plan"]
+
+
+def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | None = None) -> Plan:
+    """Decide what starts, what is evicted, what is kept free, and why the rest waits.
+
+    A pure function: the same snapshot and configuration give the same plan, whatever the order in
+    which jobs, nodes and queues are listed. `memo` saves reading what has not changed since the
+    caller's last cycle; it never changes the result.
+
+    1. Open a session: tables, queue tree, plugins. 2. Run the actions in order. 3. Read the plan
+    off the journal.
+    """
+    session = open_session(snapshot, config, memo=memo)
+    for action in config.actions:
+        registry.action(action.name)(session, action.arguments)
+    return close(session)
+
+
+def open_session(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Session:
+    """Return a session with its plugins, nothing decided yet."""
+    session = Session(snapshot, config, prepare(snapshot, memo))
+    for tier in config.tiers:
+        session.add_tier([(registry.plugin(p.name)(session, p.arguments), p) for p in tier])
+    return session
+
+
+def close(session: Session) -> Plan:
+    """Read the plan off a session's journal."""
+    nodes = session.tables.nodes.names
+    binds: list[Binding] = []
+    evictions: list[Eviction] = []
+    pipelined: list[Pipelined] = []
+    for entry in session.journal:
+        job = entry.job
+        name = nodes[entry.node] if entry.node >= 0 else ""
+        if entry.kind is EntryKind.EVICT:
+            evictions.append(
+                Eviction(
+                    task=entry.task.key,
+                    job=job.key,
+                    node=name,
+                    action=entry.action,
+                    beneficiary=entry.beneficiary,
+                    reason=Reason(
+                        ReasonCode.EVICTED_FOR,
+                        {"job": entry.beneficiary, "is_elastic": entry.is_elastic},
+                    ),
+                )
+            )
+        elif entry.kind is EntryKind.PLACE and session.is_job_ready(job):
+            binds.append(Binding(entry.task.key, job.key, name, entry.devices))
+        elif job.is_pipelined():
+            pipelined.append(Pipelined(entry.task.key, job.key, name))
+    return Plan(
+        binds=tuple(binds),
+        evictions=tuple(evictions),
+        pipelined=tuple(pipelined),
+        reservations=tuple(session.reservations[key] for key in sorted(session.reservations)),
+        phases=_phases(session),
+        job_reasons=_job_reasons(session),
+        shares=tuple(_shares(session)),
+    )
+
+
+def _phases(session: Session) -> dict[str, GangPhase]:
+    """Return the phases that differ from the snapshot's."""
+    phases: dict[str, GangPhase] = {}
+    for key, row in session.tables.active.items():
+        settled = row.settled_phase
+        decided = session.phases.get(key)
+        if settled is GangPhase.PENDING and decided is not None:
+            settled = decided
+        if settled is not row.job.phase:
+            phases[key] = settled
+    return dict(sorted(phases.items()))
+
+
+def _job_reasons(session: Session) -> dict[str, Reason]:
+    """Return a reason for every job that still has a task pending."""
+    reasons: dict[str, Reason] = {}
+    for key, row in session.tables.active.items():
+        view = session.jobs.get(key)
+        left = row.pending_count if view is None else row.pending_count - view.placed
+        if not left:
+            continue
+        reason = session.reasons.get(key)
+        if reason is None:
+            code = ReasonCode.NOT_CONSIDERED if row.job.is_runnable else ReasonCode.NOT_RUNNABLE
+            reason = Reason(code)
+        reasons[key] = reason
+    return dict(sorted(reasons.items()))
+
+
+def _shares(session: Session) -> list[QueueShare]:
+    resources = session.tables.resources
+    return [
+        QueueShare(
+            queue=name,
+            deserved=resources.limits(queue.deserved),
+            allocated=resources.amounts(queue.allocated),
+            requested=resources.amounts(queue.requested),
+        )
+        for name, queue in session.queues.items()
+    ]

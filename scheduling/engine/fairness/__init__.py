@@ -1,0 +1,1 @@
+"""Fair division: exact weighted water-filling, flat and over a tree."""

@@ -1,0 +1,1 @@
+"""The plugins, one module each; none knows another."""

@@ -1,0 +1,26 @@
+"""The conformance plugin: what the cluster itself needs is never evicted."""
+
+from __future__ import annotations
+
+from scheduling.engine.session import Claim, Plugin, Unit
+
+CRITICAL_PRIORITY = 2_000_000_000
+"""Kubernetes' system-cluster-critical; system-node-critical lies above it."""
+
+SYSTEM_NAMESPACE = "kube-system/"
+
+
+class Conformance(Plugin):
+    """Spare critical priorities and the system's namespace."""
+
+    name = "conformance"
+
+    def _may_evict(self, claim: Claim, unit: Unit) -> bool:
+        del claim
+        return all(
+            role.role.priority < CRITICAL_PRIORITY and not task.key.startswith(SYSTEM_NAMESPACE)
+            for role, task, _ in unit.tasks
+        )
+
+    preemptable = _may_evict
+    reclaimable = _may_evict

@@ -1,0 +1,42 @@
+"""The drf plugin: dominant resource fairness among the jobs of a queue."""
+
+from __future__ import annotations
+
+from scheduling.engine.session import Claim, JobView, Plugin, Unit
+
+TOLERANCE = 1e-6
+
+
+class Drf(Plugin):
+    """Order jobs by their dominant share; evict only from jobs that hold the larger one."""
+
+    name = "drf"
+
+    def _share(self, amounts: list[int]) -> float:
+        total = self.session.total
+        return max(
+            (a / total[d] if total[d] else 1.0) for d, a in enumerate(amounts) if a or d == 0
+        )
+
+    def job_order(self, job: JobView) -> float:
+        """Put the smaller share first."""
+        return self._share(job.allocated)
+
+    def preemptable(self, claim: Claim, unit: Unit) -> bool:
+        """Allow a task if its job stays at or above the share that the preemptor gets."""
+        job = unit.job
+        own = [a + r for a, r in zip(claim.job.allocated, claim.role.shape.request, strict=True)]
+        left = list(job.allocated)
+        for role, task, _ in _with_removed(claim, job, unit):
+            del task
+            for d, amount in role.shape.items:
+                left[d] -= amount
+        mine, theirs = self._share(own), self._share(left)
+        return mine < theirs or abs(mine - theirs) <= TOLERANCE
+
+
+def _with_removed(claim: Claim, job: JobView, unit: Unit):  # type: ignore[no-untyped-def]
+    yield from unit.tasks
+    for other in claim.removed.units:
+        if other.job is job:
+            yield from other.tasks

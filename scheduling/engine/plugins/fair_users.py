@@ -1,0 +1,63 @@
+"""The fair_users plugin: the users of one queue take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduling.engine.session import Entry, EntryKind, JobView, Plugin, Session
+
+
+class FairUsers(Plugin):
+    """Order the jobs of a queue by what their owners hold there, as a share of the cluster.
+
+    Only queues where jobs of more than one owner are present pay for it.
+    """
+
+    name = "fair_users"
+    order_moves = True
+
+    def __init__(self, session: Session, arguments: Mapping[str, str]) -> None:
+        """Find the queues with several owners."""
+        super().__init__(session, arguments)
+        owners = session.tables.owners_by_queue
+        self._held: dict[str, dict[str, list[int]]] = {
+            queue: {} for queue, counts in owners.items() if len(counts) > 1
+        }
+        self.order_moves = bool(self._held)
+        if self._held:
+            for row in session.tables.rows.values():
+                job = row.job
+                by_owner = self._held.get(job.queue)
+                if by_owner is not None and row.held_count:
+                    held = by_owner.setdefault(job.owner, [0] * session.width)
+                    for d, amount in enumerate(row.allocated):
+                        held[d] += amount
+
+    def job_order(self, job: JobView) -> float:
+        """Put the owner with the smaller share first."""
+        by_owner = self._held.get(job.queue.name)
+        if by_owner is None:
+            return 0.0
+        held = by_owner.get(job.job.owner)
+        if held is None:
+            return 0.0
+        total = self.session.total
+        return max(amount / total[d] if total[d] else 0.0 for d, amount in enumerate(held))
+
+    def _move(self, entry: Entry, sign: int) -> None:
+        by_owner = self._held.get(entry.job.queue.name)
+        if by_owner is None:
+            return
+        held = by_owner.setdefault(entry.job.job.owner, [0] * self.session.width)
+        if entry.kind is EntryKind.EVICT:
+            sign = -sign
+        for d, amount in entry.role.shape.items:
+            held[d] += sign * amount
+
+    def on_placed(self, entry: Entry) -> None:
+        """Book a step."""
+        self._move(entry, 1)
+
+    def on_undone(self, entry: Entry) -> None:
+        """Reverse a step."""
+        self._move(entry, -1)

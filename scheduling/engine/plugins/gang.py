@@ -1,0 +1,66 @@
+"""The gang plugin: all of a job's minimum or nothing of it."""
+
+from __future__ import annotations
+
+from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.session import Claim, JobView, Plugin, Unit, Vote
+from scheduling.engine.types import Reason
+
+
+class Gang(Plugin):
+    """Readiness of gangs, gangs that lack tasks first, and no eviction below a gang's minimum.
+
+    Argument `gang.wholeGangs` (default false): a gang's minimum may be evicted if the whole gang
+    goes at once; other plugins decide which gangs.
+    """
+
+    name = "gang"
+
+    def job_valid(self, job: JobView) -> Reason | None:
+        """Refuse a job that has fewer tasks than its minimum."""
+        if job.row.is_valid:
+            return None
+        for role in job.row.roles:
+            count = len(role.held) + len(role.pending) + role.done + len(role.promised)
+            if count < role.role.min_available:
+                return Reason(
+                    ReasonCode.NOT_ENOUGH_TASKS,
+                    {"min_available": role.role.min_available, "tasks": count, "role": role.name},
+                )
+        count = job.ready + sum(len(r.row.pending) for r in job.roles)
+        return Reason(
+            ReasonCode.NOT_ENOUGH_TASKS,
+            {"min_available": job.min_available, "tasks": count, "role": ""},
+        )
+
+    def job_order(self, job: JobView) -> int:
+        """Put gangs that are not complete first."""
+        return 1 if job.is_ready() else 0
+
+    def job_ready(self, job: JobView) -> bool:
+        """Say whether the gang is complete."""
+        return job.is_ready()
+
+    def job_pipelined(self, job: JobView) -> Vote:
+        """Permit waiting on promised room if that completes the gang."""
+        return Vote.PERMIT if job.is_pipelined() else Vote.REJECT
+
+    def job_starving(self, job: JobView) -> bool:
+        """Say whether the gang lacks tasks."""
+        return job.is_starving()
+
+    def _may_evict(self, claim: Claim, unit: Unit) -> bool:
+        """Allow elastic tasks, and whole gangs where the argument says so."""
+        if unit.is_whole:
+            return self.flag("gang.wholeGangs", default=False)
+        job = unit.job
+        if job.ready - claim.removed.by_job.get(job.key, 0) - len(unit.tasks) < job.min_available:
+            return False
+        for role, _, _ in unit.tasks:
+            gone = claim.removed.by_role.get((job.key, role.name), 0)
+            if role.ready - gone - 1 < role.needed:
+                return False
+        return True
+
+    preemptable = _may_evict
+    reclaimable = _may_evict

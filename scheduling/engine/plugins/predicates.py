@@ -1,0 +1,134 @@
+"""The predicates plugin: which nodes a task may run on at all, room not considered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scheduling.engine.session import Plugin
+from scheduling.engine.tables import Bools, Shape
+from scheduling.engine.types import Node, Requirement, Taint, Toleration
+
+BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Predicates(Plugin):
+    """Cordons, taints, selectors, required affinity and runtimes.
+
+    Arguments `predicate.NodeAffinityEnable` and `predicate.TaintTolerationEnable` (default true).
+    """
+
+    name = "predicates"
+
+    def predicate(self, shape: Shape) -> Bools:
+        """Return bool[N]."""
+        mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
+        for _, passes in self._filters(shape):
+            mask &= passes
+        return mask
+
+    def histogram(self, shape: Shape) -> dict[str, int]:
+        """Count nodes by the first filter that they fail."""
+        left: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
+        counts: dict[str, int] = {}
+        for name, passes in self._filters(shape):
+            failed = int((left & ~passes).sum())
+            if failed:
+                counts[name] = failed
+            left &= passes
+        return counts
+
+    def _filters(self, shape: Shape) -> Sequence[tuple[str, Bools]]:
+        nodes = self.session.tables.nodes
+        filters = [("not_schedulable", nodes.is_schedulable)]
+        if self.flag("predicate.TaintTolerationEnable", default=True):
+            filters.append(("taint", self._tolerated(shape.tolerations)))
+        if self.flag("predicate.NodeAffinityEnable", default=True):
+            if shape.selector:
+                filters.append(("selector", self._selected(shape.selector)))
+            if shape.affinity:
+                filters.append(("affinity", self._affine(shape.affinity)))
+        if shape.image:
+            filters.append(("runtime", self._serving(shape.image)))
+        return filters
+
+    def _tolerated(self, tolerations: Sequence[Toleration]) -> Bools:
+        examples, codes = self.session.tables.nodes.taints()
+        allowed = np.array([tolerates(tolerations, n.taints) for n in examples], dtype=bool)
+        result: Bools = allowed[codes] if len(examples) else np.ones(0, dtype=bool)
+        return result
+
+    def _selected(self, selector: Sequence[tuple[str, str]]) -> Bools:
+        nodes = self.session.tables.nodes
+        mask: Bools = np.ones(nodes.count, dtype=bool)
+        for key, value in selector:
+            codes, column = nodes.label(key)
+            mask &= column == codes.get(value, -2)
+        return mask
+
+    def _affine(self, terms: Sequence[Sequence[Requirement]]) -> Bools:
+        nodes = self.session.tables.nodes
+        mask: Bools = np.zeros(nodes.count, dtype=bool)
+        for term in terms:
+            matches: Bools = np.ones(nodes.count, dtype=bool)
+            for requirement in term:
+                codes, column = nodes.label(requirement.key)
+                allowed = np.array(
+                    [*[meets(requirement, v) for v in codes], meets(requirement, None)], dtype=bool
+                )
+                matches &= allowed[column]
+            mask |= matches
+        return mask
+
+    def _serving(self, image: str) -> Bools:
+        distinct, codes = self.session.tables.nodes.runtimes()
+        allowed = np.array([r is None or image in r for r in distinct], dtype=bool)
+        result: Bools = allowed[codes] if len(distinct) else np.ones(0, dtype=bool)
+        return result
+
+
+def tolerates(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> bool:
+    """Return whether every blocking taint is tolerated."""
+    return all(
+        any(_matches(toleration, taint) for toleration in tolerations)
+        for taint in taints
+        if taint.effect in BLOCKING
+    )
+
+
+def _matches(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def meets(requirement: Requirement, value: str | None) -> bool:
+    """Return whether a label's value (None: missing) meets a requirement."""
+    operator, values = requirement.operator, requirement.values
+    if operator == "In":
+        return value in values
+    if operator == "NotIn":
+        return value not in values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    if value is None or not _is_number(value) or not values or not _is_number(values[0]):
+        return False
+    if operator == "Gt":
+        return int(value) > int(values[0])
+    return operator == "Lt" and int(value) < int(values[0])
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
+
+
+def labels_of(node: Node) -> Mapping[str, str]:
+    """Return the labels of a node."""
+    return node.labels

@@ -1,0 +1,35 @@
+"""The priority plugin: higher priority first, and only lower priorities are evicted."""
+
+from __future__ import annotations
+
+from scheduling.engine.session import Claim, JobView, Plugin, RoleView, Unit
+
+
+class Priority(Plugin):
+    """Order by priority of job and task.
+
+    Argument `priority.elasticForAll` (default false): an elastic task may be evicted for a gang of
+    any priority that lacks its minimum; whole gangs still only for a higher priority.
+    """
+
+    name = "priority"
+
+    def job_order(self, job: JobView) -> int:
+        """Put the higher priority first."""
+        return -job.job.priority
+
+    def task_order(self, role: RoleView) -> int:
+        """Put tasks of the higher priority first."""
+        return -role.role.priority
+
+    def job_starving(self, job: JobView) -> bool:
+        """Say whether the job wants to grow."""
+        return job.pending_count > 0
+
+    def preemptable(self, claim: Claim, unit: Unit) -> bool:
+        """Allow lower priorities only; of the same job, tasks of lower priority."""
+        if unit.job is claim.job:
+            return all(r.role.priority < claim.role.role.priority for r, _, _ in unit.tasks)
+        if not unit.is_whole and self.flag("priority.elasticForAll", default=False):
+            return True
+        return unit.job.job.priority < claim.job.job.priority

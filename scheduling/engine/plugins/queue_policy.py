@@ -1,0 +1,26 @@
+"""The queue_policy plugin: each queue serves its jobs in the order that it was told."""
+
+from __future__ import annotations
+
+from scheduling.engine.session import JobView, Plugin
+from scheduling.engine.types import QueuePolicy
+
+
+class QueuePolicies(Plugin):
+    """FIFO queues go by age before anything else; SLA queues by deadline; others abstain.
+
+    Belongs into the first tier. A fair queue is the `fair_users` plugin's part, which then comes
+    before priority: this plugin gives all of its jobs the same place.
+    """
+
+    name = "queue_policy"
+
+    def job_order(self, job: JobView) -> float:
+        """Return age, deadline or nothing."""
+        policy = job.queue.queue.policy
+        if policy is QueuePolicy.FIFO:
+            return job.job.created_at
+        if policy is QueuePolicy.SLA:
+            wait = job.job.sla_waiting_seconds
+            return job.job.created_at + wait if wait is not None else float("inf")
+        return 0.0

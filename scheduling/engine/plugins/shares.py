@@ -1,0 +1,251 @@
+"""The shares plugin, Terrace's own: recursive water-filling over min, max and weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduling.engine.fairness.water_filling import Claimant, fill_tree
+from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.session import (
+    Claim,
+    JobView,
+    Plugin,
+    QueueView,
+    RoleView,
+    Session,
+    Unit,
+    Vote,
+)
+from scheduling.engine.tables import PODS_DIM, UNLIMITED
+from scheduling.engine.types import Amounts, Reason
+
+
+class Shares(Plugin):
+    """What each queue deserves at every level, and who may borrow, lend and take back.
+
+    `deserved` is computed once a cycle from min, max, weight and demand. Allocate serves queues up
+    to it, lowest share first; backfill lends what is left; reclaim takes back for a queue that
+    stays within what it deserves, from subtrees that are above theirs.
+    """
+
+    name = "shares"
+
+    def __init__(self, session: Session, arguments: Mapping[str, str]) -> None:
+        """Compute what every queue deserves."""
+        super().__init__(session, arguments)
+        ordered = sorted(session.queues.values(), key=lambda q: (len(q.path), q.name))
+        position = {q.name: i for i, q in enumerate(ordered)}
+        claimants = [
+            Claimant(
+                parent=position[q.parent.name] if q.parent is not None else -1,
+                weight=max(q.queue.weight, 0),
+                min=q.min,
+                max=q.max,
+                demand=_demand(q),
+                lend_min=q.queue.lend_min,
+            )
+            for q in ordered
+        ]
+        total = list(session.total)
+        for queue, deserved in zip(ordered, fill_tree(claimants, total), strict=True):
+            queue.deserved = deserved
+            queue.deserved[PODS_DIM] = UNLIMITED
+        self.has_kept_min = any(not q.queue.lend_min and any(q.min) for q in ordered)
+        self.tops = [q for q in ordered if q.parent is None]
+        self.contested = self._contested()
+
+    def _contested(self) -> dict[str, tuple[int, ...]]:
+        """Return, for the children of each parent ('' at the top), the resources that are short."""
+        result: dict[str, tuple[int, ...]] = {}
+        groups = [("", self.tops)]
+        while groups:
+            name, members = groups.pop()
+            result[name] = tuple(
+                d
+                for d in range(self.session.width)
+                if d != PODS_DIM
+                and any(min(q.requested[d], q.max[d]) > q.deserved[d] for q in members)
+            )
+            groups.extend((q.name, q.children) for q in members if q.children)
+        return result
+
+    # -- orders ---------------------------------------------------------------------------------
+
+    def queue_order(self, queue: QueueView) -> tuple[tuple[int, float, str], ...]:
+        """Put the higher priority first, then the lower share, level by level from the top."""
+        return tuple((-q.queue.priority, share_of(q), q.name) for q in queue.path)
+
+    def victim_order(self, queue: QueueView) -> float:
+        """Put the queue furthest above what it deserves first."""
+        return -max(share_of(q) for q in queue.path)
+
+    # -- limits ---------------------------------------------------------------------------------
+
+    def job_enqueueable(self, job: JobView) -> Vote:
+        """Reject what can never fit under a max; anything else may wait inside."""
+        if not job.queue.is_open:
+            return Vote.REJECT
+        need = _gang_request(job, self.session.width)
+        for queue in job.queue.path:
+            if any(amount > queue.max[d] for d, amount in enumerate(need)):
+                return Vote.REJECT
+        return Vote.PERMIT
+
+    def allocatable(self, job: JobView, role: RoleView) -> Reason | None:
+        """Refuse what would pass a max, a min that is kept free, or the share unless borrowing."""
+        queue = job.queue
+        may_borrow = self.session.may_borrow
+        items = role.shape.items
+        for level in queue.path:
+            allocated, most = level.allocated, level.max
+            for d, amount in items:
+                if allocated[d] + amount > most[d]:
+                    return self._limit(ReasonCode.QUEUE_MAX, level, d, amount, most[d], "max")
+        if not may_borrow:
+            for level in queue.path:
+                allocated, most = level.allocated, level.deserved
+                for d, amount in items:
+                    if d != PODS_DIM and allocated[d] + amount > most[d]:
+                        return self._limit(
+                            ReasonCode.QUEUE_SHARE, level, d, amount, most[d], "deserved"
+                        )
+        return self._kept_min(queue, role) if self.has_kept_min else None
+
+    def _limit(
+        self, code: ReasonCode, queue: QueueView, d: int, amount: int, most: int, name: str
+    ) -> Reason:
+        return Reason(
+            code,
+            {
+                "queue": queue.name,
+                "resource": self.session.tables.resources.names[d],
+                "requested": amount,
+                "allocated": queue.allocated[d],
+                name: most,
+            },
+        )
+
+    def _kept_min(self, queue: QueueView, role: RoleView) -> Reason | None:
+        """Refuse what would eat into the min of queues that do not lend theirs."""
+        for d, amount in role.shape.items:
+            total = self.session.total[d]
+            before = sum(_kept(q, d, queue, 0) for q in self.tops)
+            after = sum(_kept(q, d, queue, amount) for q in self.tops)
+            if after > total and after > before:
+                return Reason(
+                    ReasonCode.MIN_KEPT_FREE,
+                    {
+                        "queue": queue.name,
+                        "resource": self.session.tables.resources.names[d],
+                        "requested": amount,
+                        "available": max(total - before, 0),
+                        "kept": before - sum(q.allocated[d] for q in self.tops),
+                    },
+                )
+        return None
+
+    # -- taking back ----------------------------------------------------------------------------
+
+    def preemptive(self, job: JobView, role: RoleView) -> bool:
+        """Allow taking back for a queue that stays within what it deserves at every level."""
+        if not job.queue.is_open:
+            return False
+        return all(
+            level.allocated[d] + amount <= level.deserved[d]
+            for level in job.queue.path
+            for d, amount in role.shape.items
+        )
+
+    def reclaimable(self, claim: Claim, unit: Unit) -> bool:
+        """Allow what brings the queues closer to what they deserve, tested after the removal.
+
+        At the level where the two queues' paths part, the victim's side and every level below it
+        must be above what it deserves in each contested resource that both ask for, and must not
+        fall further below it than the reclaimer gains. No queue falls below its min. Of a queue
+        that is not reclaimable only elastic tasks are taken.
+        """
+        victim_queue, own_queue = unit.job.queue, claim.job.queue
+        if victim_queue is own_queue:
+            return False
+        if not victim_queue.queue.reclaimable and unit.is_whole:
+            return False
+        parting = 0
+        for left, right in zip(victim_queue.path, own_queue.path, strict=False):
+            if left is not right:
+                break
+            parting += 1
+        if parting >= len(victim_queue.path) or parting >= len(own_queue.path):
+            return False
+        parent = victim_queue.path[parting].parent
+        contested = self.contested[parent.name if parent is not None else ""]
+        request = claim.role.shape.request
+        amounts = unit.amounts(self.session.width)
+        relevant = [d for d in contested if request[d] and amounts[d]]
+        if not relevant:
+            return False
+        for level in victim_queue.path[parting:]:
+            for d in relevant:
+                held = level.allocated[d] - claim.removed.of_queue(level, d)
+                over = held - level.deserved[d]
+                if over <= 0 or amounts[d] >= request[d] + 2 * over:
+                    return False
+            for d, amount in enumerate(amounts):
+                if amount and level.min[d]:
+                    held = level.allocated[d] - claim.removed.of_queue(level, d)
+                    if held - amount < min(level.min[d], level.deserved[d]):
+                        return False
+        return True
+
+
+def share_of(queue: QueueView) -> float:
+    """Return allocated / deserved of the resource where it is largest; slots do not count."""
+    share = 0.0
+    for d, allocated in enumerate(queue.allocated):
+        if d == PODS_DIM or not allocated:
+            continue
+        deserved = queue.deserved[d]
+        share = max(share, allocated / deserved if deserved else float("inf"))
+    return share
+
+
+def _demand(queue: QueueView) -> list[int]:
+    """Return what the queue itself holds and, if it is open, waits for."""
+    if queue.is_open and not queue.children:
+        return queue.own_requested
+    own = list(queue.allocated)
+    for child in queue.children:
+        own = [a - b for a, b in zip(own, child.allocated, strict=True)]
+    return own
+
+
+def _gang_request(job: JobView, width: int) -> list[int]:
+    """Return the request of the job's minimum, as stated or summed up."""
+    session_resources = job.job.min_resources
+    total = [0] * width
+    if session_resources is not None:
+        return total
+    left = job.min_available
+    takes = []
+    for role in job.roles:
+        count = min(role.needed, role.role.replicas)
+        takes.append((role, count))
+        left -= count
+    for role, count in takes:
+        extra = min(max(left, 0), max(role.role.replicas - count, 0))
+        left -= extra
+        for d, amount in role.shape.items:
+            total[d] += amount * (count + extra)
+    return total
+
+
+def _kept(queue: QueueView, d: int, grown: QueueView, amount: int) -> int:
+    """Return what a subtree holds and keeps free, if `grown` held `amount` more."""
+    held = queue.allocated[d] + (amount if queue in grown.path else 0)
+    below = sum(_kept(child, d, grown, amount) for child in queue.children)
+    kept = max(held, below)
+    return kept if queue.queue.lend_min else max(kept, queue.min[d])
+
+
+def amounts_of(queue: QueueView, plugin: Plugin) -> Amounts:
+    """Return what a queue deserves by name."""
+    return plugin.session.tables.resources.limits(queue.deserved)

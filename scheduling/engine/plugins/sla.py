@@ -1,0 +1,68 @@
+"""The sla plugin: a job that has waited past its time goes first."""
+
+from __future__ import annotations
+
+from scheduling.engine.session import JobView, Plugin, Vote
+
+
+class Sla(Plugin):
+    """Order by deadline, admit what is overdue, and let it wait on promises.
+
+    Argument `sla-waiting-time` (a duration such as 1h30m): for jobs that state none of their own.
+    Argument `sla.overdueOnly` (default false): jobs that are not overdue get no place of their own
+    in the order, so that priority decides among them.
+    """
+
+    name = "sla"
+
+    def deadline(self, job: JobView) -> float | None:
+        """Return when the job's waiting time ends; None if it has none."""
+        wait = job.job.sla_waiting_seconds
+        if wait is None:
+            text = self.arguments.get("sla-waiting-time")
+            wait = parse_duration(text) if text else None
+        return None if wait is None or wait <= 0 else job.job.created_at + wait
+
+    def is_overdue(self, job: JobView) -> bool:
+        """Return whether the job has waited past its time."""
+        deadline = self.deadline(job)
+        return deadline is not None and deadline <= self.session.now
+
+    def job_order(self, job: JobView) -> float:
+        """Put the earlier deadline first, jobs without one last."""
+        deadline = self.deadline(job)
+        if deadline is None:
+            return float("inf")
+        if self.flag("sla.overdueOnly", default=False) and deadline > self.session.now:
+            return float("inf")
+        return deadline
+
+    def job_enqueueable(self, job: JobView) -> Vote:
+        """Admit what is overdue."""
+        return Vote.PERMIT if self.is_overdue(job) else Vote.ABSTAIN
+
+    def job_pipelined(self, job: JobView) -> Vote:
+        """Let what is overdue keep its places for the cycle."""
+        return Vote.PERMIT if self.is_overdue(job) else Vote.ABSTAIN
+
+
+UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a duration as Go writes it (`1h30m`, `90s`); None if it is none."""
+    rest, seconds = text.strip(), 0.0
+    if not rest:
+        return None
+    while rest:
+        digits = len(rest) - len(rest.lstrip("0123456789."))
+        if not digits:
+            return None
+        number, rest = rest[:digits], rest[digits:]
+        letters = len(rest) - len(rest.lstrip("nuµmsh"))
+        unit = next((rest[:n] for n in (2, 1) if n <= letters and rest[:n] in UNITS), None)
+        if unit is None or number.count(".") > 1 or number == ".":
+            return None
+        seconds += float(number) * UNITS[unit]
+        rest = rest[len(unit) :]
+    return seconds

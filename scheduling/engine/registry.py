@@ -1,0 +1,62 @@
+"""Names in the configuration to actions and plugins; a new one is registered by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from scheduling.engine.actions import allocate, backfill, enqueue
+from scheduling.engine.plugins.conformance import Conformance
+from scheduling.engine.plugins.drf import Drf
+from scheduling.engine.plugins.fair_users import FairUsers
+from scheduling.engine.plugins.gang import Gang
+from scheduling.engine.plugins.packing import Packing
+from scheduling.engine.plugins.predicates import Predicates
+from scheduling.engine.plugins.priority import Priority
+from scheduling.engine.plugins.queue_policy import QueuePolicies
+from scheduling.engine.plugins.shares import Shares
+from scheduling.engine.plugins.sla import Sla
+from scheduling.engine.session import Plugin, Session
+
+Action = Callable[[Session, Mapping[str, str]], None]
+
+ACTIONS: dict[str, Action] = {
+    "enqueue": enqueue.run,
+    "allocate": allocate.run,
+    "backfill": backfill.run,
+}
+
+PLUGINS: dict[str, type[Plugin]] = {
+    plugin.name: plugin
+    for plugin in (
+        Conformance,
+        Drf,
+        FairUsers,
+        Gang,
+        Packing,
+        Predicates,
+        Priority,
+        QueuePolicies,
+        Shares,
+        Sla,
+    )
+}
+
+
+def action(name: str) -> Action:
+    """Return the action of that name.
+
+    Raises: ValueError naming the known ones.
+    """
+    if name not in ACTIONS:
+        raise ValueError(f"unknown action {name!r}; known are {', '.join(sorted(ACTIONS))}")
+    return ACTIONS[name]
+
+
+def plugin(name: str) -> type[Plugin]:
+    """Return the plugin of that name.
+
+    Raises: ValueError naming the known ones.
+    """
+    if name not in PLUGINS:
+        raise ValueError(f"unknown plugin {name!r}; known are {', '.join(sorted(PLUGINS))}")
+    return PLUGINS[name]

@@ -1,0 +1,878 @@
+"""One cycle's mutable view of the cluster, and Statement: a try that can be undone.
+
+The session applies every placement, promise and eviction at once, so that whatever runs later in
+the cycle sees it, and keeps a journal. What is in the journal at the end is the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.engine.tables import (
+    PODS_DIM,
+    UNLIMITED,
+    Bools,
+    Int64,
+    JobRow,
+    RoleRow,
+    Shape,
+    Tables,
+)
+from scheduling.engine.types import (
+    GPU,
+    Config,
+    Device,
+    GangPhase,
+    Job,
+    PluginConfig,
+    Queue,
+    QueueState,
+    Reason,
+    Reservation,
+    Snapshot,
+    Task,
+    TaskState,
+)
+
+Float64 = NDArray[np.float64]
+
+WHOLE_DEVICE = 1000
+"""Milli-units of one device."""
+
+
+class Vote(Enum):
+    """A plugin's answer where votes are combined tier by tier."""
+
+    REJECT = -1
+    ABSTAIN = 0
+    PERMIT = 1
+
+
+class QueueView:
+    """A queue in this cycle; amounts are lists in the order of the resources."""
+
+    __slots__ = (
+        "allocated",
+        "children",
+        "deserved",
+        "inqueue",
+        "is_open",
+        "max",
+        "min",
+        "name",
+        "own_requested",
+        "parent",
+        "path",
+        "position",
+        "queue",
+        "releasing",
+        "requested",
+    )
+
+    def __init__(self, queue: Queue, *, position: int, tables: Tables) -> None:
+        """Start with nothing allocated."""
+        resources = tables.resources
+        width = tables.width
+        self.queue = queue
+        self.name = queue.name
+        self.position = position
+        self.parent: QueueView | None = None
+        self.children: list[QueueView] = []
+        self.path: tuple[QueueView, ...] = ()
+        """From the top of the tree down to this queue, itself included."""
+        self.min = resources.row(queue.min)
+        self.max = resources.row(queue.max, missing=UNLIMITED)
+        self.allocated = [0] * width
+        self.releasing = [0] * width
+        self.requested = [0] * width
+        self.own_requested = [0] * width
+        self.inqueue = [0] * width
+        self.deserved = [0] * width
+        self.is_open = queue.state is QueueState.OPEN
+
+
+class RoleView:
+    """One role of a job in this cycle."""
+
+    __slots__ = ("name", "needed", "pending", "ready", "role", "row", "shape", "waiting")
+
+    def __init__(self, row: RoleRow, *, now: float) -> None:
+        """Take over what the row says; tasks in back-off stay out."""
+        self.row = row
+        self.role = row.role
+        self.name = row.name
+        self.shape = row.shape
+        self.needed = row.role.min_available
+        pending = row.pending
+        if row.latest_not_before > now:
+            pending = [t for t in pending if t.not_before <= now]
+        self.pending: list[Task] = pending[::-1]
+        """Next task last, so that taking one is a pop."""
+        self.ready = len(row.held) + row.done
+        self.waiting = len(row.promised)
+
+
+class JobView:
+    """One job in this cycle."""
+
+    __slots__ = (
+        "allocated",
+        "best_effort",
+        "is_admitted",
+        "job",
+        "key",
+        "min_available",
+        "placed",
+        "queue",
+        "ready",
+        "roles",
+        "row",
+        "waiting",
+    )
+
+    def __init__(self, row: JobRow, *, queue: QueueView, now: float) -> None:
+        """Take over what the row says."""
+        self.row = row
+        self.job = row.job
+        self.key = row.job.key
+        self.queue = queue
+        self.min_available = row.min_available
+        self.roles = [RoleView(r, now=now) for r in row.roles]
+        self.allocated = list(row.allocated)
+        self.ready = sum(r.ready for r in self.roles)
+        self.waiting = sum(r.waiting for r in self.roles)
+        self.best_effort = sum(len(r.pending) for r in self.roles if r.shape.is_best_effort)
+        self.is_admitted = row.job.phase is not GangPhase.PENDING
+        self.placed = 0
+        """Placements and promises made in this cycle."""
+
+    @property
+    def pending_count(self) -> int:
+        """Number of tasks that could be placed now."""
+        return sum(len(r.pending) for r in self.roles)
+
+    def missing(self) -> int:
+        """Return how many tasks the gang still lacks, promises counted as there."""
+        return self._lacking(with_waiting=True)
+
+    def _lacking(self, *, with_waiting: bool) -> int:
+        have = self.ready + (self.waiting if with_waiting else 0)
+        short = 0
+        for role in self.roles:
+            role_have = role.ready + (role.waiting if with_waiting else 0)
+            if role_have < role.needed:
+                short += role.needed - role_have
+        return max(short, self.min_available - have)
+
+    def is_ready(self) -> bool:
+        """Return whether the gang has its minimum without promises."""
+        return self._lacking(with_waiting=False) <= self.best_effort
+
+    def is_pipelined(self) -> bool:
+        """Return whether the gang has its minimum if all promises come true."""
+        return self._lacking(with_waiting=True) <= self.best_effort
+
+    def is_starving(self) -> bool:
+        """Return whether the gang lacks tasks, pending best-effort ones not counted."""
+        return self._lacking(with_waiting=True) > 0
+
+
+class EntryKind(Enum):
+    """What a journal entry did."""
+
+    PLACE = "place"
+    PROMISE = "promise"
+    EVICT = "evict"
+
+
+@dataclass(slots=True)
+class Entry:
+    """One applied step, with what is needed to undo it."""
+
+    kind: EntryKind
+    job: JobView
+    role: RoleView
+    task: Task
+    node: int
+    devices: tuple[str, ...] = ()
+    action: str = ""
+    beneficiary: str | None = None
+    is_elastic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is evicted together: one elastic task, or all that a gang holds."""
+
+    job: JobView
+    tasks: tuple[tuple[RoleView, Task, int], ...]
+    """Role, task and node position of each."""
+    is_whole: bool = False
+
+    def amounts(self, width: int) -> list[int]:
+        """Return the sum of the tasks' requests."""
+        total = [0] * width
+        for role, _, _ in self.tasks:
+            for d, amount in role.shape.items:
+                total[d] += amount
+        return total
+
+
+class Removed:
+    """Units that a search has set aside but not yet evicted, summed for the vetoes."""
+
+    __slots__ = ("by_job", "by_queue", "by_role", "tasks", "units", "width")
+
+    def __init__(self, width: int) -> None:
+        """Start with none."""
+        self.width = width
+        self.units: list[Unit] = []
+        self.tasks: set[str] = set()
+        self.by_job: dict[str, int] = {}
+        self.by_role: dict[tuple[str, str], int] = {}
+        self.by_queue: dict[str, list[int]] = {}
+
+    def add(self, unit: Unit) -> None:
+        """Set a unit aside."""
+        self._count(unit, 1)
+        self.units.append(unit)
+        self.tasks.update(task.key for _, task, _ in unit.tasks)
+
+    def drop(self, unit: Unit) -> None:
+        """Put a unit back."""
+        self._count(unit, -1)
+        self.units.remove(unit)
+        self.tasks.difference_update(task.key for _, task, _ in unit.tasks)
+
+    def _count(self, unit: Unit, sign: int) -> None:
+        key = unit.job.key
+        self.by_job[key] = self.by_job.get(key, 0) + sign * len(unit.tasks)
+        for role, _, _ in unit.tasks:
+            self.by_role[key, role.name] = self.by_role.get((key, role.name), 0) + sign
+        amounts = unit.amounts(self.width)
+        for queue in unit.job.queue.path:
+            total = self.by_queue.setdefault(queue.name, [0] * self.width)
+            for d, amount in enumerate(amounts):
+                total[d] += sign * amount
+
+    def of_queue(self, queue: QueueView, dim: int) -> int:
+        """Return how much of a resource the units set aside free in a queue."""
+        total = self.by_queue.get(queue.name)
+        return total[dim] if total is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who wants to evict: the action, the job, and the shape of the task it wants to place."""
+
+    action: str
+    job: JobView
+    role: RoleView
+    removed: Removed
+
+
+class ShapeNodes:
+    """The feasible nodes of one shape and their scores, kept up to date by the touched log."""
+
+    __slots__ = ("mask", "position", "scores", "shape")
+
+    def __init__(self, shape: Shape, mask: Bools) -> None:
+        """Start out of date."""
+        self.shape = shape
+        self.mask = mask
+        self.scores: Float64 | None = None
+        self.position = 0
+
+
+class Plugin:
+    """Base of the plugins. A plugin acts by defining any of the callbacks named in `CALLBACKS`."""
+
+    name = ""
+
+    def __init__(self, session: Session, arguments: Mapping[str, str]) -> None:
+        """Keep the session and the arguments."""
+        self.session = session
+        self.arguments = arguments
+
+    def number(self, key: str, default: float) -> float:
+        """Return a numeric argument; `parse_config` has refused what is no number."""
+        return float(self.arguments.get(key, default))
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """Return a boolean argument."""
+        value = self.arguments.get(key)
+        return default if value is None else value.strip().lower() in ("true", "yes", "1", "on")
+
+
+CALLBACKS = (
+    "queue_order",
+    "job_order",
+    "task_order",
+    "victim_order",
+    "job_valid",
+    "job_ready",
+    "job_pipelined",
+    "job_starving",
+    "job_enqueueable",
+    "job_enqueued",
+    "predicate",
+    "node_order",
+    "allocatable",
+    "overused",
+    "preemptive",
+    "preemptable",
+    "reclaimable",
+    "on_placed",
+    "on_undone",
+)
+"""Callbacks by name. `README.md` of this package says what each is asked and how answers combine."""
+
+FLAG_OF = {"job_enqueueable": "job_enqueued", "victim_order": "victim_order"}
+"""Callbacks that are switched by a flag of another name."""
+
+UNGATED = frozenset({"job_valid", "on_placed", "on_undone"})
+"""Callbacks that no flag switches off."""
+
+Callback = Callable[..., Any]
+
+
+class Session:
+    """One cycle: the snapshot's state, what has been decided so far, and the plugins' callbacks."""
+
+    def __init__(self, snapshot: Snapshot, config: Config, tables: Tables) -> None:
+        """Lay out nodes and queues; plugins are added by `cycle.open_session`."""
+        self.snapshot = snapshot
+        self.config = config
+        self.tables = tables
+        self.now = snapshot.now
+        self.width = tables.width
+        self.free: Int64 = tables.nodes.allocatable - tables.used
+        """What may be placed on at once: allocatable less used less kept for reservations."""
+        self.releasing: Int64 = tables.releasing.copy()
+        self.promised: Int64 = tables.promised.copy()
+        self.has_promises = bool(self.promised.any())
+        self.has_releasing = bool(self.releasing.any())
+        self.touched: list[int] = []
+        self.journal: list[Entry] = []
+        self.queues: dict[str, QueueView] = {}
+        self.jobs: dict[str, JobView] = {}
+        self.reasons: dict[str, Reason] = {}
+        self.phases: dict[str, GangPhase] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.kept: dict[str, Int64] = {}
+        """Reserved amounts by job, int64[R, N], already taken out of `free`."""
+        self.may_borrow = False
+        """True while queues may be served above what they deserve (backfill)."""
+        self.callbacks: dict[str, list[list[Callback]]] = {name: [] for name in CALLBACKS}
+        self.callback_owners: dict[str, list[tuple[Plugin, Callback]]] = {
+            name: [] for name in CALLBACKS
+        }
+        self._flat: dict[str, list[Callback]] = {}
+        self._shape_nodes: dict[int, ShapeNodes] = {}
+        self._device_free: dict[int, dict[str, int]] = {}
+        self.total: list[int] = self._usable_total()
+        self._build_queues()
+        self._keep_reservations()
+
+    # -- layout ---------------------------------------------------------------------------------
+
+    def _usable_total(self) -> list[int]:
+        """Sum what schedulable nodes have and what is held on the others."""
+        nodes = self.tables.nodes
+        on = nodes.is_schedulable
+        total = []
+        for d in range(self.width):
+            column = nodes.allocatable[d]
+            if d == PODS_DIM and bool((column >= UNLIMITED).any()):
+                total.append(UNLIMITED)
+                continue
+            total.append(int(column[on].sum()) + int(self.tables.used[d][~on].sum()))
+        return total
+
+    def _build_queues(self) -> None:
+        """Build the tree; a queue in a circle of parents is put at the top, closed."""
+        ordered = sorted(self.snapshot.queues, key=lambda q: q.name)
+        views = {
+            q.name: QueueView(q, position=i, tables=self.tables) for i, q in enumerate(ordered)
+        }
+        for view in views.values():
+            parent = views.get(view.queue.parent) if view.queue.parent is not None else None
+            seen = {view.name}
+            ancestor = parent
+            while ancestor is not None and ancestor.name not in seen:
+                seen.add(ancestor.name)
+                above = ancestor.queue.parent
+                ancestor = views.get(above) if above is not None else None
+            if ancestor is not None:
+                view.is_open = False
+                continue
+            view.parent = parent
+            if parent is not None:
+                parent.children.append(view)
+        for view in views.values():
+            path = [view]
+            while path[-1].parent is not None:
+                path.append(path[-1].parent)
+            view.path = tuple(reversed(path))
+        for view in views.values():
+            view.is_open = all(v.queue.state is QueueState.OPEN for v in view.path) and (
+                view.is_open
+            )
+        tables = self.tables
+        for name, view in views.items():
+            allocated = tables.queue_allocated.get(name)
+            if allocated is None:
+                continue
+            requested, releasing = tables.queue_requested[name], tables.queue_releasing[name]
+            view.own_requested = list(requested)
+            for level in view.path:
+                for d in range(self.width):
+                    level.allocated[d] += allocated[d]
+                    level.requested[d] += requested[d]
+                    level.releasing[d] += releasing[d]
+        self.queues = views
+
+    def _keep_reservations(self) -> None:
+        """Take the room of live reservations out of `free`."""
+        index = self.tables.nodes.index
+        for reservation in self.snapshot.reservations:
+            row = self.tables.rows.get(reservation.job)
+            if row is None or not row.pending_count or reservation.expires_at <= self.now:
+                continue
+            self.keep(reservation, index=index)
+
+    def keep(self, reservation: Reservation, *, index: Mapping[str, int]) -> None:
+        """Keep the room of a reservation free for its job."""
+        kept = np.zeros_like(self.free)
+        for name, amounts in reservation.amounts_by_node.items():
+            node = index.get(name)
+            if node is None:
+                continue
+            kept[:, node] = self.tables.resources.row(amounts)
+            self.touched.append(node)
+        self.free -= kept
+        self.kept[reservation.job] = kept
+        self.reservations[reservation.job] = reservation
+
+    def give_up(self, job: str) -> Reservation | None:
+        """Return the room of a job's reservation to `free`."""
+        kept = self.kept.pop(job, None)
+        if kept is None:
+            return None
+        self.free += kept
+        self.touched.extend(int(n) for n in np.flatnonzero(kept.any(axis=0)))
+        return self.reservations.pop(job)
+
+    # -- plugins --------------------------------------------------------------------------------
+
+    def add_tier(self, plugins: Sequence[tuple[Plugin, PluginConfig]]) -> None:
+        """Register the callbacks of one tier of plugins, as far as their flags allow."""
+        for name in CALLBACKS:
+            flag = FLAG_OF.get(name, name)
+            members: list[Callback] = []
+            for plugin, config in plugins:
+                callback = getattr(plugin, name, None)
+                if callback is None:
+                    continue
+                if name not in UNGATED and not _is_on(config, flag):
+                    continue
+                members.append(callback)
+                self.callback_owners[name].append((plugin, callback))
+            self.callbacks[name].append(members)
+
+    def each(self, name: str) -> list[Callback]:
+        """Return all callbacks of one name, tier by tier, in order."""
+        flat = self._flat.get(name)
+        if flat is None:
+            flat = self._flat[name] = [c for tier in self.callbacks[name] for c in tier]
+        return flat
+
+    def vote(self, name: str, *arguments: object) -> bool:
+        """Combine votes: a reject anywhere is no; a tier with a permit ends the vote with yes."""
+        for tier in self.callbacks[name]:
+            has_permit = False
+            for callback in tier:
+                answer = callback(*arguments)
+                if answer is Vote.REJECT:
+                    return False
+                has_permit = has_permit or answer is Vote.PERMIT
+            if has_permit:
+                return True
+        return True
+
+    def is_job_ready(self, job: JobView) -> bool:
+        """Return whether all plugins call the job's gang complete."""
+        return all(callback(job) for callback in self.each("job_ready"))
+
+    def is_job_pipelined(self, job: JobView) -> bool:
+        """Return the vote on whether promises complete the job's gang."""
+        return self.vote("job_pipelined", job)
+
+    def is_job_starving(self, job: JobView) -> bool:
+        """Return what the first tier with an opinion says about the job's need."""
+        for tier in self.callbacks["job_starving"]:
+            if tier:
+                return all(callback(job) for callback in tier)
+        return False
+
+    def refusal(self, job: JobView, role: RoleView) -> Reason | None:
+        """Return why the queue may not take one more task of the role, None if it may."""
+        for callback in self.each("allocatable"):
+            reason: Reason | None = callback(job, role)
+            if reason is not None:
+                return reason
+        return None
+
+    def is_overused(self, queue: QueueView) -> bool:
+        """Return whether any plugin calls the queue overused."""
+        return any(callback(queue) for callback in self.each("overused"))
+
+    def queue_key(self, queue: QueueView) -> tuple[object, ...]:
+        """Return the sort key of a queue: the plugins' opinions, then age, then name."""
+        return (
+            *[callback(queue) for callback in self.each("queue_order")],
+            queue.queue.created_at,
+            queue.name,
+        )
+
+    def job_key(self, job: JobView) -> tuple[object, ...]:
+        """Return the sort key of a job in its queue: opinions, age, name."""
+        return (
+            *[callback(job) for callback in self.each("job_order")],
+            job.job.created_at,
+            job.key,
+        )
+
+    # -- jobs -----------------------------------------------------------------------------------
+
+    def view(self, key: str) -> JobView | None:
+        """Return the view of a job, None if its queue does not exist."""
+        known = self.jobs.get(key)
+        if known is None:
+            row = self.tables.rows[key]
+            queue = self.queues.get(row.job.queue)
+            if queue is None:
+                return None
+            known = self.jobs[key] = JobView(row, queue=queue, now=self.now)
+        return known
+
+    def jobs_of_queue(self, queue: QueueView) -> Iterator[JobView]:
+        """Yield all jobs of a queue, by key; linear in the jobs of the cluster."""
+        for key, row in sorted(self.tables.rows.items()):
+            if row.job.queue == queue.name:
+                view = self.view(key)
+                if view is not None:
+                    yield view
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def mask(self, shape: Shape) -> Bools:
+        """Return bool[N]: nodes that pass every predicate, room not considered."""
+        mask: Bools = np.ones(self.tables.nodes.count, dtype=bool)
+        for callback in self.each("predicate"):
+            mask &= callback(shape)
+        return mask
+
+    def shape_nodes(self, shape: Shape) -> ShapeNodes:
+        """Return the feasible nodes of a shape with scores that are up to date."""
+        view = self._shape_nodes.get(shape.index)
+        if view is None:
+            view = self._shape_nodes[shape.index] = ShapeNodes(shape, self.mask(shape))
+        log = self.touched
+        end = len(log)
+        if view.scores is None:
+            view.scores = self._score(view, None)
+        elif view.position < end:
+            if end - view.position == 1:
+                changed: Int64 = np.array(log[view.position :], dtype=np.int64)
+            else:
+                changed = np.array(list(set(log[view.position : end])), dtype=np.int64)
+            view.scores[changed] = self._score(view, changed)
+        view.position = end
+        return view
+
+    def _score(self, view: ShapeNodes, changed: Int64 | None) -> Float64:
+        """Return scores float64 of the nodes at `changed` (None: all); -inf where it cannot run."""
+        nodes: Any = slice(None) if changed is None else changed
+        fits = view.mask[nodes].copy() if changed is None else view.mask[changed]
+        for d, amount in view.shape.items:
+            fits &= self.free[d][nodes] >= amount
+        if self.has_promises:
+            for d, amount in view.shape.items:
+                future = self.free[d][nodes] + self.releasing[d][nodes] - self.promised[d][nodes]
+                fits &= future >= amount
+        scores: Float64 = np.where(fits, 0.0, -np.inf)
+        for callback in self.each("node_order"):
+            scores += callback(view.shape, nodes)
+        return scores
+
+    def best_node(self, shape: Shape) -> int:
+        """Return the feasible node with the highest score, -1 if there is none."""
+        if not self.tables.nodes.count:
+            return -1
+        scores = self.shape_nodes(shape).scores
+        if scores is None:
+            return -1
+        best = int(scores.argmax())
+        return best if scores[best] > -np.inf else -1
+
+    def exclude(self, shape: Shape, node: int) -> None:
+        """Take a node out for a shape until something changes there."""
+        scores = self.shape_nodes(shape).scores
+        if scores is not None:
+            scores[node] = -np.inf
+
+    def future_fits(self, shape: Shape) -> Bools:
+        """Return bool[N]: nodes where the shape fits once everything releasing has gone."""
+        fits = self.shape_nodes(shape).mask.copy()
+        for d, amount in shape.items:
+            fits &= self.free[d] + self.releasing[d] - self.promised[d] >= amount
+        return fits
+
+    def best_future_node(self, shape: Shape) -> int:
+        """Return the best node where the shape fits once what is releasing has gone, or -1."""
+        if not self.has_releasing:
+            return -1
+        fits = self.future_fits(shape)
+        if not fits.any():
+            return -1
+        scores: Float64 = np.where(fits, 0.0, -np.inf)
+        for callback in self.each("node_order"):
+            scores += callback(shape, slice(None))
+        return int(scores.argmax())
+
+    def future_free(self, node: int) -> list[int]:
+        """Return what will be free on a node: free, and releasing less promised."""
+        column = self.free[:, node] + self.releasing[:, node] - self.promised[:, node]
+        return [int(x) for x in column]
+
+    # -- devices --------------------------------------------------------------------------------
+
+    def devices_free(self, node: int) -> dict[str, int]:
+        """Return device id -> milli-units that are free, of the healthy devices of a node."""
+        free = self._device_free.get(node)
+        if free is None:
+            table = self.tables
+            free = {d.id: WHOLE_DEVICE for d in table.nodes.nodes[node].devices if d.is_healthy}
+            for key in table.rows_by_node.get(node, ()):
+                for role in table.rows[key].roles:
+                    for task, at in (*role.held, *role.releasing):
+                        if at == node and task.devices:
+                            share = -(-role.shape.gpu_milli // len(task.devices))
+                            for device in task.devices:
+                                if device in free:
+                                    free[device] -= share
+            self._device_free[node] = free
+        return free
+
+    def pick_devices(self, shape: Shape, node: int) -> tuple[str, ...] | None:
+        """Return the devices for one task, () if the node names none, None if none are left.
+
+        Whole devices: the first NUMA node (fewest free devices first) that has enough, else the
+        lowest indices. A part of a device: the fullest one where it still fits.
+        """
+        devices = self.tables.nodes.nodes[node].devices
+        if not devices or not shape.gpu_milli:
+            return ()
+        free = self.devices_free(node)
+        by_id = {d.id: d for d in devices}
+        if shape.gpu_milli < WHOLE_DEVICE:
+            parts = [
+                (left, by_id[i].index, i) for i, left in free.items() if left >= shape.gpu_milli
+            ]
+            return (min(parts)[2],) if parts else None
+        count = shape.gpu_milli // WHOLE_DEVICE
+        whole = [
+            by_id[i]
+            for i, left in free.items()
+            if left == WHOLE_DEVICE and by_id[i].resource == GPU
+        ]
+        if len(whole) < count:
+            return None
+        groups: dict[int, list[Device]] = {}
+        for device in whole:
+            groups.setdefault(device.numa_node, []).append(device)
+        roomy = [g for g in groups.values() if len(g) >= count]
+        chosen = min(roomy, key=lambda g: (len(g), g[0].index)) if roomy else whole
+        chosen = sorted(chosen, key=lambda d: (d.index, d.id))[:count]
+        return tuple(d.id for d in chosen)
+
+    def _book_devices(self, entry: Entry, sign: int) -> None:
+        if not entry.devices:
+            return
+        free = self.devices_free(entry.node)
+        share = -(-entry.role.shape.gpu_milli // len(entry.devices))
+        for device in entry.devices:
+            free[device] -= sign * share
+
+    # -- steps ----------------------------------------------------------------------------------
+
+    def place(self, job: JobView, role: RoleView, node: int) -> bool:
+        """Place the role's next pending task on a node now; False if no device is left there."""
+        devices = self.pick_devices(role.shape, node) if role.shape.gpu_milli else ()
+        if devices is None:
+            return False
+        entry = Entry(EntryKind.PLACE, job, role, role.pending.pop(), node, devices)
+        self._apply(entry)
+        self.journal.append(entry)
+        return True
+
+    def promise(self, job: JobView, role: RoleView, node: int) -> None:
+        """Promise the role's next pending task room that is still being freed."""
+        entry = Entry(EntryKind.PROMISE, job, role, role.pending.pop(), node)
+        self._apply(entry)
+        self.journal.append(entry)
+
+    def evict(self, unit: Unit, *, action: str, beneficiary: str | None) -> None:
+        """Make everything in a unit release its place."""
+        for role, task, node in unit.tasks:
+            entry = Entry(
+                EntryKind.EVICT,
+                unit.job,
+                role,
+                task,
+                node,
+                action=action,
+                beneficiary=beneficiary,
+                is_elastic=not unit.is_whole,
+            )
+            self._apply(entry)
+            self.journal.append(entry)
+
+    def undo(self, entry: Entry) -> None:
+        """Reverse one step; the journal is the caller's."""
+        job, role, node = entry.job, entry.role, entry.node
+        shape = role.shape
+        if entry.kind is EntryKind.PLACE:
+            self.free[:, node] += shape.vector
+            role.ready -= 1
+            job.ready -= 1
+            self._book_devices(entry, -1)
+            self._undo_pending(entry)
+            self._account(job, shape, -1)
+        elif entry.kind is EntryKind.PROMISE:
+            self.promised[:, node] -= shape.vector
+            role.waiting -= 1
+            job.waiting -= 1
+            self._undo_pending(entry)
+            self._account(job, shape, -1)
+        else:
+            if node >= 0:
+                self.releasing[:, node] -= shape.vector
+            role.ready += 1
+            job.ready += 1
+            self._account(job, shape, 1)
+            for queue in job.queue.path:
+                for d, amount in shape.items:
+                    queue.releasing[d] -= amount
+        if node >= 0:
+            self.touched.append(node)
+        for callback in self.each("on_undone"):
+            callback(entry)
+
+    def _undo_pending(self, entry: Entry) -> None:
+        entry.role.pending.append(entry.task)
+        entry.job.placed -= 1
+        if entry.role.shape.is_best_effort:
+            entry.job.best_effort += 1
+
+    def _apply(self, entry: Entry) -> None:
+        job, role, node = entry.job, entry.role, entry.node
+        shape = role.shape
+        if entry.kind is EntryKind.EVICT:
+            if node >= 0:
+                self.releasing[:, node] += shape.vector
+            self.has_releasing = True
+            role.ready -= 1
+            job.ready -= 1
+            self._account(job, shape, -1)
+            for queue in job.queue.path:
+                for d, amount in shape.items:
+                    queue.releasing[d] += amount
+        else:
+            if entry.kind is EntryKind.PLACE:
+                self.free[:, node] -= shape.vector
+                role.ready += 1
+                job.ready += 1
+                if entry.devices:
+                    self._book_devices(entry, 1)
+            else:
+                self.promised[:, node] += shape.vector
+                self.has_promises = True
+                role.waiting += 1
+                job.waiting += 1
+            job.placed += 1
+            if shape.is_best_effort:
+                job.best_effort -= 1
+            self._account(job, shape, 1)
+        if node >= 0:
+            self.touched.append(node)
+        for callback in self.each("on_placed"):
+            callback(entry)
+
+    def _account(self, job: JobView, shape: Shape, sign: int) -> None:
+        allocated = job.allocated
+        path = job.queue.path
+        for d, amount in shape.items:
+            change = sign * amount
+            allocated[d] += change
+            for queue in path:
+                queue.allocated[d] += change
+
+    def held_tasks(self, job: JobView) -> list[tuple[RoleView, Task, int]]:
+        """Return what a job still holds, evictions of this cycle left out."""
+        gone = {e.task.key for e in self.journal if e.kind is EntryKind.EVICT and e.job is job}
+        return [
+            (role, task, node)
+            for role in job.roles
+            for task, node in role.row.held
+            if task.key not in gone
+        ]
+
+
+def _is_on(config: PluginConfig, flag: str) -> bool:
+    if flag in config.disabled:
+        return False
+    return config.enabled is None or flag in config.enabled
+
+
+class Statement:
+    """A series of steps that stands or falls together."""
+
+    __slots__ = ("_start", "session")
+
+    def __init__(self, session: Session) -> None:
+        """Remember where the journal stands."""
+        self.session = session
+        self._start = len(session.journal)
+
+    def checkpoint(self) -> int:
+        """Return a point to which `rollback` can return."""
+        return len(self.session.journal)
+
+    def rollback(self, to: int | None = None) -> None:
+        """Undo all steps since the start, or since a checkpoint."""
+        journal = self.session.journal
+        end = self._start if to is None else to
+        while len(journal) > end:
+            self.session.undo(journal.pop())
+
+    def commit(self) -> list[Entry]:
+        """Let the steps stand and return them."""
+        return self.session.journal[self._start :]
+
+
+def is_live(task: Task) -> bool:
+    """Return whether a task holds room that an eviction would free."""
+    return task.state in (TaskState.BOUND, TaskState.RUNNING)
+
+
+def job_of(view: JobView) -> Job:
+    """Return the frozen job behind a view."""
+    return view.job

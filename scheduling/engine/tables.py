@@ -1,0 +1,524 @@
+"""The snapshot as structure of arrays: nodes by resource, shapes of tasks, one row a job.
+
+`prepare` reads a snapshot into `Tables`. Rows are kept by the identity of the frozen objects that
+they were read from, so a caller who hands over the same `Memo` every cycle pays only for what
+changed. Nothing here depends on what a memo holds: the result is the same without one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.engine.types import (
+    CPU,
+    GPU,
+    MEMORY,
+    PODS,
+    Amounts,
+    GangPhase,
+    Job,
+    Node,
+    Requirement,
+    Role,
+    Snapshot,
+    Task,
+    TaskState,
+    Toleration,
+)
+
+Int64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+UNLIMITED = 2**60
+"""Stands for "no limit"; far above any amount, and sums of two still fit an int64."""
+
+ONE_POD = 1000
+"""What each task takes of `pods`."""
+
+CPU_DIM, MEMORY_DIM, PODS_DIM = 0, 1, 2
+
+HOLDING = frozenset({TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING})
+
+SHAPE_ANNOTATIONS = frozenset(
+    {"volcano.sh/revocable-zone", "volcano.sh/numa-topology-policy", "terrace/revocable-zone"}
+)
+"""Annotations of a role that decide where its tasks may run."""
+
+ShapeKey = tuple[object, ...]
+
+
+class Resources:
+    """Resource names and their positions: cpu, memory, pods, then the others by name."""
+
+    __slots__ = ("index", "names")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        """Order the names."""
+        others = sorted(set(names) - {CPU, MEMORY, PODS})
+        self.names: tuple[str, ...] = (CPU, MEMORY, PODS, *others)
+        self.index: dict[str, int] = {name: i for i, name in enumerate(self.names)}
+
+    def amounts(self, values: Iterable[int]) -> dict[str, int]:
+        """Return a vector as name -> amount, without the zeros."""
+        return {n: int(v) for n, v in zip(self.names, values, strict=True) if v}
+
+    def limits(self, values: Iterable[int]) -> dict[str, int]:
+        """Return a vector of limits as name -> amount, without the unlimited ones."""
+        return {n: int(v) for n, v in zip(self.names, values, strict=True) if v < UNLIMITED}
+
+    def row(self, amounts: Amounts, *, missing: int = 0) -> list[int]:
+        """Return the amounts in the order of `names`."""
+        return [amounts.get(name, missing) for name in self.names]
+
+
+class Shape:
+    """What placement sees of a task: all tasks of one shape have the same feasible nodes."""
+
+    __slots__ = (
+        "affinity",
+        "annotations",
+        "gpu_milli",
+        "image",
+        "index",
+        "is_best_effort",
+        "items",
+        "request",
+        "selector",
+        "tolerations",
+        "topology_policy",
+        "vector",
+    )
+
+    def __init__(self, *, index: int, request: list[int], gpu_milli: int, role: Role) -> None:
+        """Keep what the role says about placement."""
+        self.index = index
+        self.request = request
+        self.vector: Int64 = np.array(request, dtype=np.int64)
+        self.items: tuple[tuple[int, int], ...] = tuple(
+            (d, amount) for d, amount in enumerate(request) if amount > 0
+        )
+        self.gpu_milli = gpu_milli
+        self.is_best_effort = all(d == PODS_DIM for d, _ in self.items)
+        self.selector: tuple[tuple[str, str], ...] = tuple(sorted(role.node_selector.items()))
+        self.affinity: tuple[tuple[Requirement, ...], ...] = role.node_affinity
+        self.tolerations: tuple[Toleration, ...] = role.tolerations
+        self.image = role.image
+        self.topology_policy = role.topology_policy
+        self.annotations: Mapping[str, str] = {
+            k: v for k, v in role.annotations.items() if k in SHAPE_ANNOTATIONS
+        }
+
+
+def shape_key(role: Role) -> ShapeKey:
+    """Return what two roles must have in common to share a shape."""
+    annotations = (
+        tuple(sorted((k, v) for k, v in role.annotations.items() if k in SHAPE_ANNOTATIONS))
+        if role.annotations
+        else ()
+    )
+    return (
+        tuple(sorted(role.request.items())),
+        tuple(sorted(role.node_selector.items())),
+        role.node_affinity,
+        role.tolerations,
+        role.image,
+        role.topology_policy,
+        annotations,
+    )
+
+
+class RoleRow:
+    """One role of a job as read from the snapshot; tasks are in order of index."""
+
+    __slots__ = (
+        "done",
+        "held",
+        "latest_not_before",
+        "name",
+        "pending",
+        "position",
+        "promised",
+        "releasing",
+        "role",
+        "shape",
+    )
+
+    def __init__(self, role: Role, shape: Shape, position: int) -> None:
+        """Start with no tasks."""
+        self.role = role
+        self.name = role.name
+        self.shape = shape
+        self.position = position
+        self.pending: list[Task] = []
+        self.held: list[tuple[Task, int]] = []
+        self.releasing: list[tuple[Task, int]] = []
+        self.promised: list[tuple[Task, int]] = []
+        self.done = 0
+        self.latest_not_before = 0.0
+
+
+class JobRow:
+    """One job as read from the snapshot; never changed afterwards."""
+
+    __slots__ = (
+        "allocated",
+        "held_count",
+        "is_valid",
+        "job",
+        "min_available",
+        "pending_count",
+        "releasing",
+        "requested",
+        "roles",
+        "settled_phase",
+    )
+
+    def __init__(self, job: Job, roles: list[RoleRow], width: int) -> None:
+        """Sum up what the job holds and asks for."""
+        self.job = job
+        self.roles = roles
+        self.allocated = [0] * width
+        self.requested = [0] * width
+        self.releasing = [0] * width
+        self.held_count = 0
+        self.pending_count = 0
+        scheduled = releasing = done = running = valid = 0
+        role_min_sum = 0
+        is_valid = True
+        for role in roles:
+            held, pending = len(role.held), len(role.pending)
+            promised = len(role.promised)
+            for d, amount in role.shape.items:
+                self.allocated[d] += amount * (held + promised)
+                self.requested[d] += amount * pending
+                self.releasing[d] += amount * len(role.releasing)
+            self.held_count += held
+            self.pending_count += pending
+            scheduled += held + role.done
+            done += role.done
+            running += sum(1 for task, _ in role.held if task.state is TaskState.RUNNING)
+            releasing += len(role.releasing)
+            total = held + pending + role.done + promised
+            valid += total
+            role_min_sum += role.role.min_available
+            is_valid = is_valid and total >= role.role.min_available
+        self.min_available = max(job.min_available, role_min_sum)
+        self.is_valid = is_valid and valid >= self.min_available
+        if not (job.is_runnable and self.is_valid):
+            self.requested = [0] * width
+        for d, amount in enumerate(self.allocated):
+            self.requested[d] += amount
+        self.settled_phase = _phase(
+            job.phase,
+            scheduled=scheduled + releasing,
+            done=done,
+            running=running,
+            needed=self.min_available,
+        )
+
+
+def _phase(phase: GangPhase, *, scheduled: int, done: int, running: int, needed: int) -> GangPhase:
+    """Return the phase that a gang's tasks stand for.
+
+    Source: Volcano pkg/scheduler/framework/session.go, jobStatus.
+    """
+    if scheduled >= needed and scheduled > 0:
+        return GangPhase.COMPLETED if scheduled == done else GangPhase.RUNNING
+    if running:
+        return GangPhase.UNKNOWN
+    return GangPhase.INQUEUE if phase is GangPhase.INQUEUE else GangPhase.PENDING
+
+
+class NodeTable:
+    """The nodes by name, one array a resource: `allocatable` is int64[R, N]."""
+
+    __slots__ = (
+        "_label_codes",
+        "_runtime_codes",
+        "_taint_codes",
+        "allocatable",
+        "count",
+        "index",
+        "is_schedulable",
+        "names",
+        "nodes",
+        "resources",
+    )
+
+    def __init__(self, nodes: Iterable[Node], resources: Resources) -> None:
+        """Lay the nodes out; a node without `pods` has no limit of them."""
+        self.nodes = tuple(sorted(nodes, key=lambda n: n.name))
+        self.resources = resources
+        self.names = [n.name for n in self.nodes]
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.count = len(self.nodes)
+        self.allocatable: Int64 = np.zeros((len(resources.names), self.count), dtype=np.int64)
+        for d, name in enumerate(resources.names):
+            missing = UNLIMITED if name == PODS else 0
+            self.allocatable[d] = [n.allocatable.get(name, missing) for n in self.nodes]
+        self.is_schedulable: Bools = np.array([n.is_schedulable for n in self.nodes], dtype=bool)
+        self._label_codes: dict[str, tuple[dict[str, int], Int64]] = {}
+        self._taint_codes: tuple[list[Node], Int64] | None = None
+        self._runtime_codes: tuple[list[frozenset[str] | None], Int64] | None = None
+
+    def label(self, key: str) -> tuple[dict[str, int], Int64]:
+        """Return (value -> code, code by node int64[N]) of one label; -1 where it is missing."""
+        if key not in self._label_codes:
+            codes: dict[str, int] = {}
+            column = [
+                -1 if (value := n.labels.get(key)) is None else codes.setdefault(value, len(codes))
+                for n in self.nodes
+            ]
+            self._label_codes[key] = (codes, np.array(column, dtype=np.int64))
+        return self._label_codes[key]
+
+    def taints(self) -> tuple[list[Node], Int64]:
+        """Return (one node for each distinct set of taints, its code by node int64[N])."""
+        if self._taint_codes is None:
+            codes: dict[object, int] = {}
+            examples: list[Node] = []
+            column = []
+            for node in self.nodes:
+                code = codes.setdefault(node.taints, len(codes))
+                if code == len(examples):
+                    examples.append(node)
+                column.append(code)
+            self._taint_codes = (examples, np.array(column, dtype=np.int64))
+        return self._taint_codes
+
+    def runtimes(self) -> tuple[list[frozenset[str] | None], Int64]:
+        """Return (each distinct set of runtimes, its code by node int64[N])."""
+        if self._runtime_codes is None:
+            codes: dict[frozenset[str] | None, int] = {}
+            column = [codes.setdefault(n.runtimes, len(codes)) for n in self.nodes]
+            self._runtime_codes = (list(codes), np.array(column, dtype=np.int64))
+        return self._runtime_codes
+
+
+class Tables:
+    """Everything that a cycle reads, prepared: nodes, shapes, rows and what is held where.
+
+    `used`, `releasing` and `promised` are int64[R, N]; `used` contains `releasing`.
+    """
+
+    def __init__(self, resources: Resources, nodes: NodeTable) -> None:
+        """Start with empty nodes and no jobs."""
+        self.resources = resources
+        self.nodes = nodes
+        width = len(resources.names)
+        self.width = width
+        self.gpu_dim = resources.index.get(GPU, -1)
+        self.used: Int64 = np.zeros((width, nodes.count), dtype=np.int64)
+        self.releasing: Int64 = np.zeros((width, nodes.count), dtype=np.int64)
+        self.promised: Int64 = np.zeros((width, nodes.count), dtype=np.int64)
+        self.shapes: list[Shape] = []
+        self.rows: dict[str, JobRow] = {}
+        self.active: dict[str, JobRow] = {}
+        """Rows that a cycle must look at: something is pending, or the phase is out of date."""
+        self.rows_by_node: dict[int, Counter[str]] = {}
+        """Node -> keys of the jobs that hold something there."""
+        self.queue_allocated: dict[str, list[int]] = {}
+        self.queue_requested: dict[str, list[int]] = {}
+        self.queue_releasing: dict[str, list[int]] = {}
+        self.owners_by_queue: dict[str, Counter[str]] = {}
+        self._shape_by_key: dict[ShapeKey, Shape] = {}
+        self._shape_by_role: dict[int, tuple[Role, Shape]] = {}
+        self.jobs: tuple[Job, ...] = ()
+        self.job_ids: dict[int, Job] = {}
+
+    def shape_of(self, role: Role) -> Shape:
+        """Return the shape of a role, making it if it is new."""
+        known = self._shape_by_role.get(id(role))
+        if known is not None:
+            return known[1]
+        key = shape_key(role)
+        shape = self._shape_by_key.get(key)
+        if shape is None:
+            request = self.resources.row(role.request)
+            if PODS not in role.request:
+                request[PODS_DIM] = ONE_POD
+            shape = Shape(
+                index=len(self.shapes),
+                request=request,
+                gpu_milli=request[self.gpu_dim] if self.gpu_dim >= 0 else 0,
+                role=role,
+            )
+            self.shapes.append(shape)
+            self._shape_by_key[key] = shape
+        self._shape_by_role[id(role)] = (role, shape)
+        return shape
+
+    def read(self, job: Job) -> JobRow:
+        """Return the row of a job, without adding it."""
+        roles = [RoleRow(role, self.shape_of(role), i) for i, role in enumerate(job.roles)]
+        by_name = {role.name: role for role in roles}
+        index = self.nodes.index
+        for task in job.tasks:
+            role = by_name[task.role]
+            state = task.state
+            if state is TaskState.PENDING:
+                role.pending.append(task)
+                role.latest_not_before = max(role.latest_not_before, task.not_before)
+                continue
+            if state is TaskState.SUCCEEDED:
+                role.done += 1
+                continue
+            node = index.get(task.node, -1) if task.node is not None else -1
+            if state in HOLDING:
+                role.held.append((task, node))
+            elif state is TaskState.RELEASING:
+                role.releasing.append((task, node))
+            elif state is TaskState.PIPELINED:
+                role.promised.append((task, node))
+        for role in roles:
+            if len(role.pending) > 1:
+                role.pending.sort(key=_by_index)
+            if len(role.held) > 1:
+                role.held.sort(key=_by_index_of_held)
+        return JobRow(job, roles, self.width)
+
+    def add(self, job: Job) -> None:
+        """Take a job in."""
+        row = self.read(job)
+        self.rows[job.key] = row
+        if row.pending_count or row.settled_phase is not job.phase:
+            self.active[job.key] = row
+        self._account(row, 1)
+
+    def remove(self, job: Job) -> None:
+        """Take a job out again."""
+        row = self.rows.pop(job.key)
+        self.active.pop(job.key, None)
+        self._account(row, -1)
+        for role in job.roles:
+            self._shape_by_role.pop(id(role), None)
+
+    def _account(self, row: JobRow, sign: int) -> None:
+        job = row.job
+        allocated = self.queue_allocated.get(job.queue)
+        if allocated is None:
+            allocated = self.queue_allocated[job.queue] = [0] * self.width
+            self.queue_requested[job.queue] = [0] * self.width
+            self.queue_releasing[job.queue] = [0] * self.width
+            self.owners_by_queue[job.queue] = Counter()
+        requested = self.queue_requested[job.queue]
+        releasing = self.queue_releasing[job.queue]
+        for d in range(self.width):
+            allocated[d] += sign * row.allocated[d]
+            requested[d] += sign * row.requested[d]
+            releasing[d] += sign * row.releasing[d]
+        owners = self.owners_by_queue[job.queue]
+        owners[job.owner] += sign
+        if not owners[job.owner]:
+            del owners[job.owner]
+        for role in row.roles:
+            vector = role.shape.vector * sign
+            for _, node in role.held:
+                if node >= 0:
+                    self.used[:, node] += vector
+                    self._note(node, job.key, sign)
+            for _, node in role.releasing:
+                if node >= 0:
+                    self.used[:, node] += vector
+                    self.releasing[:, node] += vector
+                    self._note(node, job.key, sign)
+            for _, node in role.promised:
+                if node >= 0:
+                    self.promised[:, node] += vector
+
+    def _note(self, node: int, key: str, sign: int) -> None:
+        keys = self.rows_by_node.get(node)
+        if keys is None:
+            keys = self.rows_by_node[node] = Counter()
+        keys[key] += sign
+        if not keys[key]:
+            del keys[key]
+
+
+def _by_index(task: Task) -> tuple[int, str]:
+    return (task.index, task.key)
+
+
+def _by_index_of_held(held: tuple[Task, int]) -> tuple[int, str]:
+    return (held[0].index, held[0].key)
+
+
+@dataclass(slots=True)
+class Memo:
+    """What a caller keeps from cycle to cycle: nothing in it changes a plan, only its cost."""
+
+    tables: Tables | None = None
+    nodes: tuple[Node, ...] = field(default=())
+
+
+def prepare(snapshot: Snapshot, memo: Memo | None = None) -> Tables:
+    """Return the tables of a snapshot, reusing what the memo has of the same objects.
+
+    1. Other nodes, or a resource that was not seen before: read everything. 2. The same jobs
+    tuple: nothing to do. 3. Else take out the jobs that are gone and add the new ones, both found
+    by identity, which costs O(jobs) of the cheapest kind.
+    """
+    if memo is not None and memo.tables is not None:
+        tables = memo.tables
+        if memo.nodes is snapshot.nodes or _are_same(memo.nodes, snapshot.nodes):
+            if tables.jobs is snapshot.jobs:
+                return tables
+            if _update(tables, snapshot):
+                return tables
+    tables = _read_all(snapshot)
+    if memo is not None:
+        memo.tables = tables
+        memo.nodes = snapshot.nodes
+    return tables
+
+
+def _are_same(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
+    return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+
+
+def _update(tables: Tables, snapshot: Snapshot) -> bool:
+    """Bring the tables to the snapshot's jobs; False if they must be read again as a whole."""
+    ids = {id(job): job for job in snapshot.jobs}
+    old = tables.job_ids
+    known = tables.resources.index
+    new_jobs = [ids[i] for i in ids.keys() - old.keys()]
+    for job in new_jobs:
+        for role in job.roles:
+            for name in role.request:
+                if name not in known:
+                    return False
+    for i in old.keys() - ids.keys():
+        tables.remove(old[i])
+    for job in new_jobs:
+        tables.add(job)
+    tables.jobs = snapshot.jobs
+    tables.job_ids = ids
+    return True
+
+
+def _read_all(snapshot: Snapshot) -> Tables:
+    names: set[str] = set()
+    for node in snapshot.nodes:
+        names.update(node.allocatable)
+    for queue in snapshot.queues:
+        names.update(queue.min, queue.max, queue.deserved or ())
+    seen: set[int] = set()
+    for job in snapshot.jobs:
+        for role in job.roles:
+            if id(role) not in seen:
+                seen.add(id(role))
+                names.update(role.request)
+        if job.min_resources:
+            names.update(job.min_resources)
+    resources = Resources(names)
+    tables = Tables(resources, NodeTable(snapshot.nodes, resources))
+    for job in snapshot.jobs:
+        tables.add(job)
+    tables.jobs = snapshot.jobs
+    tables.job_ids = {id(job): job for job in snapshot.jobs}
+    return tables
