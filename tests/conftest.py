@@ -1,12 +1,18 @@
 """Set the tests up: throw-away servers first, then Django on them."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from django.conf import settings
 
 from tests.embedded import EmbeddedServices
+
+if TYPE_CHECKING:  # models can be imported only after this module has said where the servers are
+    from tests.people import People
 
 HERE = Path(__file__).resolve().parent
 # These need no server; everything else may.
@@ -31,3 +37,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionfinish() -> None:
     """End the servers, before pytest removes its own folders."""
     services.stop()
+
+
+@pytest.fixture
+def people(db: None) -> People:  # noqa: ARG001 - asks for the database
+    """Alice, Bob, Charlie and Root, with their two tenants."""
+    from tests.people import make_people  # models: not before Django is set up
+
+    return make_people()

@@ -9,12 +9,8 @@ from tenants.models.org import OrgUnit
 class AuditRow(models.Model):
     """One change by a person or client, written in the transaction of the change itself."""
 
-    tenant = models.ForeignKey(
-        OrgUnit, null=True, on_delete=models.PROTECT, related_name="+"
-    )
-    unit = models.ForeignKey(
-        OrgUnit, null=True, on_delete=models.SET_NULL, related_name="+"
-    )
+    tenant = models.ForeignKey(OrgUnit, null=True, on_delete=models.PROTECT, related_name="+")
+    unit = models.ForeignKey(OrgUnit, null=True, on_delete=models.SET_NULL, related_name="+")
     at = models.DateTimeField()
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
@@ -34,9 +30,7 @@ class AuditRow(models.Model):
     class Meta:
         indexes = [
             models.Index(fields=["tenant", "-id"], name="audit_tenant"),
-            models.Index(
-                fields=["subject_type", "subject_id", "-id"], name="audit_subject"
-            ),
+            models.Index(fields=["subject_type", "subject_id", "-id"], name="audit_subject"),
             models.Index(fields=["actor", "-id"], name="audit_actor"),
         ]
 
@@ -56,9 +50,7 @@ class AuditSeal(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["chain", "position"], name="audit_seal_position"
-            ),
+            models.UniqueConstraint(fields=["chain", "position"], name="audit_seal_position"),
         ]
 
     def __str__(self) -> str:

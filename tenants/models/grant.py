@@ -49,8 +49,7 @@ class Grant(models.Model):
             ),
             models.CheckConstraint(
                 name="grant_platform_admin_everywhere",
-                condition=~models.Q(role="platform_admin")
-                | models.Q(unit__isnull=True),
+                condition=~models.Q(role="platform_admin") | models.Q(unit__isnull=True),
             ),
         ]
 

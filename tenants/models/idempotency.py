@@ -7,9 +7,7 @@ from django.db import models
 class IdempotencyKey(models.Model):
     """One POST by key: its request's hash and, in the same transaction as its effect, the reply."""
 
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+"
-    )
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     key = models.CharField(max_length=200)
     request_hash = models.CharField(max_length=64)
     status = models.PositiveSmallIntegerField(null=True)
@@ -18,9 +16,7 @@ class IdempotencyKey(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["user", "key"], name="idempotency_key_unique"
-            ),
+            models.UniqueConstraint(fields=["user", "key"], name="idempotency_key_unique"),
         ]
         indexes = [models.Index(fields=["created_at"], name="idempotency_created")]
 

@@ -24,9 +24,7 @@ class OrgUnit(models.Model):
     tenant = models.ForeignKey("self", on_delete=models.PROTECT, related_name="+")
     """The top-level unit above (itself, for a tenant)."""
     name = models.CharField(max_length=100)
-    kind = models.CharField(
-        max_length=16, choices=OrgUnitKind, default=OrgUnitKind.TEAM
-    )
+    kind = models.CharField(max_length=16, choices=OrgUnitKind, default=OrgUnitKind.TEAM)
     is_archived = models.BooleanField(default=False)
     created_at = models.DateTimeField()
     version = models.PositiveBigIntegerField(default=1)
@@ -47,12 +45,8 @@ class OrgUnit(models.Model):
 class OrgClosure(models.Model):
     """One row for each (ancestor, descendant) pair, the pair of a unit with itself included."""
 
-    ancestor = models.ForeignKey(
-        OrgUnit, on_delete=models.CASCADE, related_name="descendant_links"
-    )
-    descendant = models.ForeignKey(
-        OrgUnit, on_delete=models.CASCADE, related_name="ancestor_links"
-    )
+    ancestor = models.ForeignKey(OrgUnit, on_delete=models.CASCADE, related_name="descendant_links")
+    descendant = models.ForeignKey(OrgUnit, on_delete=models.CASCADE, related_name="ancestor_links")
     depth = models.PositiveSmallIntegerField()
 
     class Meta:

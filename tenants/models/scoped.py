@@ -10,7 +10,7 @@ from django.db import models
 
 from tenants.models.org import OrgClosure
 
-M = TypeVar("M", bound=models.Model, covariant=True)
+M_co = TypeVar("M_co", bound=models.Model, covariant=True)
 
 
 class Scope(Protocol):
@@ -22,10 +22,10 @@ class Scope(Protocol):
 
     @property
     def readable_units(self) -> Collection[UUID]:
-        """The units of the grants that let the actor read; what lies below is included by closure."""
+        """The units of the grants that let the actor read; closure adds what lies below."""
 
 
-class ScopedQuerySet(models.QuerySet[M]):
+class ScopedQuerySet(models.QuerySet[M_co]):
     """A queryset of rows that belong to an org unit.
 
     `unit_path` is the lookup from the model to its unit's id. Subtrees are compared by the closure

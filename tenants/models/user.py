@@ -8,7 +8,7 @@ from django.db.models.functions import Lower
 
 
 class User(AbstractUser):
-    """A person or a service account; what it may do is said by grants alone, never by Django's flags."""
+    """A person or service account; grants alone say what it may do, never Django's flags."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     is_service = models.BooleanField(default=False)

@@ -1,0 +1,150 @@
+"""The transactional outbox: what must happen outside the database, written with its cause.
+
+Delivery is at least once: a message is claimed for a while, and due again unless it was reported
+as done. `key` is what makes its effect happen once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import QuerySet
+
+from tenants.domain import notify
+from tenants.models import OutboxRow
+
+CLAIM = timedelta(seconds=60)
+"""How long the relay may take to deliver what it claimed before it is due again."""
+NODE_CLAIM = timedelta(seconds=10)
+"""How long an agent may take to confirm a command before it is sent again."""
+LONGEST_PAUSE = timedelta(minutes=5)
+LAST_TRY = 20
+"""After so many failures a message is dead: kept, shown on the health page, not tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One thing to deliver; with `node_id`, a command for that node's agent."""
+
+    topic: str
+    key: str
+    payload: Mapping[str, object]
+    node_id: UUID | None = None
+    not_before: datetime | None = None
+
+
+def publish(
+    *,
+    topic: str,
+    key: str,
+    payload: Mapping[str, object],
+    now: datetime,
+    node_id: UUID | None = None,
+    not_before: datetime | None = None,
+) -> OutboxRow:
+    """Write one message in the current transaction and wake who delivers it at commit."""
+    return publish_many([Message(topic, key, payload, node_id, not_before)], now=now)[0]
+
+
+def publish_many(messages: Sequence[Message], *, now: datetime) -> list[OutboxRow]:
+    """Write messages in the current transaction: one statement, one wake-up for each receiver.
+
+    Raises:
+        TransactionManagementError: outside a transaction a message could exist without its cause.
+    """
+    if not connection.in_atomic_block:
+        raise transaction.TransactionManagementError(
+            "outbox.publish must be called in the transaction of what it announces"
+        )
+    rows = OutboxRow.objects.bulk_create(
+        OutboxRow(
+            topic=message.topic,
+            key=message.key,
+            payload=dict(message.payload),
+            node=message.node_id,
+            created_at=now,
+            not_before=message.not_before or now,
+        )
+        for message in messages
+    )
+    if any(message.node_id is None for message in messages):
+        notify.notify(notify.OUTBOX)
+    for node_id in sorted({message.node_id for message in messages if message.node_id}):
+        notify.notify(notify.NODE, str(node_id))
+    return rows
+
+
+def claim(limit: int, now: datetime) -> list[OutboxRow]:
+    """Take up to `limit` due messages for the relay, oldest first; each counts as one try.
+
+    Two relays never take the same one at the same time.
+    """
+    due = OutboxRow.objects.filter(node__isnull=True, is_dead=False, not_before__lte=now).order_by(
+        "not_before", "id"
+    )
+    return _claim(due, limit, until=now + CLAIM)
+
+
+def claim_node_commands(
+    node_ids: Collection[UUID], limit: int, now: datetime
+) -> dict[UUID, list[OutboxRow]]:
+    """Take up to `limit` due commands for these nodes, by node and in order of writing.
+
+    What is not confirmed by `done` within `NODE_CLAIM` is due again.
+    """
+    due = OutboxRow.objects.filter(node__in=node_ids, is_dead=False, not_before__lte=now).order_by(
+        "id"
+    )
+    commands: defaultdict[UUID, list[OutboxRow]] = defaultdict(list)
+    for row in _claim(due, limit, until=now + NODE_CLAIM):
+        assert row.node is not None  # noqa: S101 - filtered by it
+        commands[row.node].append(row)
+    return dict(commands)
+
+
+def release_node_commands(node_id: UUID, now: datetime) -> int:
+    """Make all commands of a node due at once, as its agent has just opened a new session."""
+    return (
+        OutboxRow.objects.filter(node=node_id, is_dead=False, not_before__gt=now)
+        .exclude(attempts=0)
+        .update(not_before=now)
+    )
+
+
+def done(ids: Iterable[int]) -> int:
+    """Delete delivered messages; return how many there were."""
+    return OutboxRow.objects.filter(id__in=list(ids)).delete()[0]
+
+
+def failed(row: OutboxRow, error: str, now: datetime) -> None:
+    """Put a message back after a failed try: later after each, dead after the last."""
+    pause = min(timedelta(seconds=2 ** min(row.attempts, 16)), LONGEST_PAUSE)
+    OutboxRow.objects.filter(id=row.id).update(
+        not_before=now + pause,
+        last_error=error[:500],
+        is_dead=row.attempts >= LAST_TRY,
+    )
+
+
+def revive(ids: Collection[int], now: datetime) -> int:
+    """Try dead messages again, once their cause is removed; return how many there were."""
+    revived = OutboxRow.objects.filter(id__in=ids, is_dead=True).update(
+        is_dead=False, attempts=0, not_before=now
+    )
+    notify.notify(notify.OUTBOX)
+    return revived
+
+
+def _claim(due: QuerySet[OutboxRow], limit: int, *, until: datetime) -> list[OutboxRow]:
+    with transaction.atomic():
+        rows = list(due.select_for_update(skip_locked=True)[:limit])
+        for row in rows:
+            row.attempts += 1
+            row.not_before = until
+        OutboxRow.objects.bulk_update(rows, ["attempts", "not_before"])
+    return rows
