@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 
 from tests.embedded import EmbeddedServices
+from tests.skips import SkipWatch
 
 if TYPE_CHECKING:  # models can be imported only after this module has said where the servers are
     from tests.people import People
@@ -24,6 +25,12 @@ for _name in ("DATABASE_URL_FILE", "REDIS_URL_FILE", "SECRET_KEY_FILE"):
 os.environ.update(services.settings(), DJANGO_SETTINGS_MODULE="controlplane.settings")
 # Loads them: pytest-django sets Django up only if somebody did.
 settings.DATABASES["default"]["TEST"] = {"NAME": f"test_terrace_{os.getpid()}"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch skipped tests; `.ci/run` lets unlisted ones fail the run."""
+    is_fatal = os.environ.get("TERRACE_UNLISTED_SKIPS") == "fail"
+    config.pluginmanager.register(SkipWatch(is_fatal=is_fatal))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

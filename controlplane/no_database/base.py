@@ -6,8 +6,8 @@ whatever needs a row learns here why there is none.
 
 from typing import NoReturn
 
-from django.core.exceptions import ImproperlyConfigured
 from django.db.backends.postgresql import base
+from django.db.utils import OperationalError
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -19,4 +19,4 @@ class DatabaseWrapper(base.DatabaseWrapper):
             "No database: DATABASE_URL is not set and no embedded server runs in "
             f"{self.settings_dict['HOST']}. Start Terrace with `make up`, or set DATABASE_URL."
         )
-        raise ImproperlyConfigured(message)
+        raise OperationalError(message)
