@@ -5,6 +5,9 @@ from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from django.http import HttpRequest
 
+from controlplane import first_login
+from tenants.models import User
+
 
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] -- allauth ships no types
     """Closes the sign-up form: a stranger's account could see nothing, yet fill tables."""
@@ -12,6 +15,12 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] -- allauth sh
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         """Tell that nobody signs up by form."""
         return False
+
+    def set_password(self, user: User, password: str) -> None:
+        """Set the password that somebody chose, and forget the generated one."""
+        user.must_change_password = False
+        super().set_password(user, password)
+        first_login.forget(user.username)
 
 
 class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] -- as above

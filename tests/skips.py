@@ -1,4 +1,4 @@
-"""Say which tests were skipped without a listed reason, and fail the run where that is asked for."""
+"""Say which tests were skipped without a listed reason; fail the run where asked to."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ def allowed() -> dict[str, str]:
     return {part: reason.strip() for part, reason in rows}
 
 
-@dataclass
+@dataclass(eq=False)
 class SkipWatch:
     """A pytest plugin that remembers skipped tests."""
 
