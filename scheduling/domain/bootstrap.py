@@ -27,9 +27,7 @@ class Installation:
     is_new_admin: bool
 
 
-def ensure_installation(
-    *, admin_username: str, admin_password: str, now: datetime
-) -> Installation:
+def ensure_installation(*, admin_username: str, admin_password: str, now: datetime) -> Installation:
     """Make what is missing of the beginning, and change nothing that is there."""
     with transaction.atomic():
         admin, is_new = _admin(admin_username, admin_password, now)
@@ -42,7 +40,9 @@ def ensure_installation(
 
 def _admin(username: str, password: str, now: datetime) -> tuple[User, bool]:
     known = User.objects.filter(username__iexact=username).first()
-    admin = known or User.objects.create_user(username=username, password=password)
+    admin = known or User.objects.create_user(
+        username=username, password=password, must_change_password=True
+    )
     _, is_granted = Grant.objects.get_or_create(
         user=admin, role=GrantRole.PLATFORM_ADMIN, unit=None, defaults={"created_at": now}
     )
@@ -74,8 +74,10 @@ def _queue(
     cluster: Cluster, unit: OrgUnit | None, parent: Queue | None, name: str, now: datetime
 ) -> Queue:
     known = Queue.objects.filter(cluster=cluster)
-    found = known.filter(parent__isnull=True).first() if parent is None else (
-        known.filter(unit=unit).first() or known.filter(name=name).first()
+    found = (
+        known.filter(parent__isnull=True).first()
+        if parent is None
+        else (known.filter(unit=unit).first() or known.filter(name=name).first())
     )
     if found is not None:
         return found

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from allauth.account.adapter import get_adapter
-from pytest_django.fixtures import SettingsWrapper
+from pytest_django.fixtures import Settings
 
 from controlplane import first_login
 from tenants.models import User
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def admin(settings: SettingsWrapper, tmp_path: Path) -> User:
+def admin(settings: Settings, tmp_path: Path) -> User:
     settings.TERRACE_DATA = tmp_path
     user = User(username="admin", must_change_password=True)
     user.set_password("generated")

@@ -7,8 +7,10 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
 from controlplane import first_login
-from scheduling.domain.bootstrap import ADMIN_NAME, bootstrap
+from scheduling.domain.bootstrap import ensure_installation
 from tenants.models import User
+
+ADMIN_NAME = "admin"
 
 
 class Command(BaseCommand):
@@ -28,16 +30,21 @@ class Command(BaseCommand):
     def handle(self, *args: object, **options: object) -> None:
         call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
         call_command("createcachetable", verbosity=0)
-        password = first_login.new_password()
-        if not User.objects.exists():
-            # Before the row: a password that opens nothing is harmless, one that nobody knows not.
-            first_login.keep(ADMIN_NAME, password)
-        made = bootstrap(password=password, now=timezone.now())
+        # Only once: names and trees that somebody changed stay changed.
+        is_new = not User.objects.exists()
+        if is_new:
+            self._bootstrap()
         report = {
-            "first_login": self._first_login(is_new=made.admin is not None),
+            "first_login": self._first_login(is_new=is_new),
             "join_token": None,
         }
         self.stdout.write(json.dumps(report))
+
+    def _bootstrap(self) -> None:
+        password = first_login.new_password()
+        # Before the row: a password that opens nothing is harmless, one that nobody knows is not.
+        first_login.keep(ADMIN_NAME, password)
+        ensure_installation(admin_username=ADMIN_NAME, admin_password=password, now=timezone.now())
 
     def _first_login(self, *, is_new: bool) -> dict[str, object] | None:
         login = first_login.current()
