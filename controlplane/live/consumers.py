@@ -1,0 +1,179 @@
+"""One socket for each page: it says what it follows, the hub says what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
+from django.contrib.auth import HASH_SESSION_KEY
+from django.http import HttpRequest
+from django.http.request import validate_host
+from django.utils.translation import get_language_from_request
+
+from controlplane.live.authority import SignedIn, reader_of, still_signed_in
+from controlplane.live.hub import MAX_REGIONS, Client, Hub
+from controlplane.live.regions import MalformedError, Region, parse_wanted
+from controlplane.live.threads import in_thread
+from controlplane.live.watch import Watch
+from tenants.models import User
+
+log = structlog.get_logger(__name__)
+
+MAX_FRAME = 64 * 1024
+MESSAGES_A_SECOND = 20
+BURST = 60
+BAD_MESSAGE = 4400
+TOO_MUCH = 4429
+TOO_BIG = 1009
+
+_hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, Watch]] = {}
+
+
+def hub_of_this_process() -> Hub:
+    """Return the hub of the running loop, started when first asked for."""
+    loop = asyncio.get_running_loop()
+    if loop not in _hubs:
+        for stopped in [one for one in _hubs if one.is_closed()]:
+            del _hubs[stopped]
+        hub = Hub()
+        watch = Watch(hub)
+        watch.start()
+        _hubs[loop] = hub, watch
+    return _hubs[loop][0]
+
+
+async def stop_hub() -> None:
+    """End the hub of the running loop, if there is one."""
+    _, watch = _hubs.pop(asyncio.get_running_loop(), (None, None))
+    if watch is not None:
+        await watch.stop()
+
+
+class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels ships no types
+    """The socket of one page."""
+
+    # Without a channel layer: the hub has the one connection to Redis that the process needs.
+    channel_layer_alias = "none"
+
+    client: Client | None = None
+    tokens: float = BURST
+    tokens_at: float = 0.0
+
+    async def connect(self) -> None:
+        """Accept a signed-in user from our own origin; anybody else gets 403."""
+        user = self.scope.get("user")
+        if not is_own_origin(self.scope["headers"]) or not isinstance(user, User):
+            await self.close()
+            return
+        session = self.scope["session"]
+        signed_in = SignedIn(session.session_key or "", user.pk, session.get(HASH_SESSION_KEY, ""))
+        if not await in_thread(still_signed_in, {signed_in}, datetime.now(UTC)):
+            await self.close()
+            return
+        reader = await in_thread(reader_of, user, language_of(self.scope, user))
+        await self.accept()
+        self.client = Client(reader, signed_in, self._send_text, self._end)
+        hub_of_this_process().join(self.client)
+
+    async def disconnect(self, code: int) -> None:
+        """Leave the hub."""
+        del code
+        if self.client is not None:
+            hub_of_this_process().leave(self.client)
+
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Do what the page asks; a page that does not keep to the protocol is cut off."""
+        if self.client is None:
+            return
+        del bytes_data
+        if text_data is None or len(text_data) > MAX_FRAME:
+            await self._end(TOO_BIG)
+        elif not self._may_speak():
+            await self._end(TOO_MUCH)
+        else:
+            try:
+                await self._do(self.client, json.loads(text_data))
+            except (ValueError, RecursionError) as error:
+                log.info("live_bad_message", error=str(error)[:200])
+                await self._end(BAD_MESSAGE)
+
+    async def _do(self, client: Client, message: Any) -> None:
+        """Carry out one message.
+
+        Raises:
+            MalformedError: the message is not in the protocol (docs/live.md).
+        """
+        if not isinstance(message, dict):
+            raise MalformedError("a message is an object")
+        hub = hub_of_this_process()
+        match message.get("do"):
+            case "subscribe":
+                wanted = [parse_wanted(one) for one in _regions(message)]
+                await hub.subscribe(client, wanted)
+            case "unsubscribe":
+                hub.unsubscribe(client, [Region.parse(one) for one in _regions(message)])
+            case "resync":
+                hub.resync(client)
+            case "ping":
+                await self._send_text('{"pong":true}')
+            case other:
+                raise MalformedError(f"do is subscribe, unsubscribe, resync or ping, not {other!r}")
+
+    def _may_speak(self) -> bool:
+        """Tell whether the page keeps within its budget of messages: a bucket of tokens."""
+        now = asyncio.get_running_loop().time()
+        self.tokens = min(BURST, self.tokens + (now - self.tokens_at) * MESSAGES_A_SECOND) - 1
+        self.tokens_at = now
+        return self.tokens >= 0
+
+    async def _send_text(self, text: str) -> None:
+        await self.base_send({"type": "websocket.send", "text": text})
+
+    async def _end(self, code: int) -> None:
+        if self.client is not None:
+            hub_of_this_process().leave(self.client)
+            self.client = None
+            await self.close(code)
+
+
+def is_own_origin(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Tell whether the page that opens the socket came from here: its Origin, exactly.
+
+    That is PUBLIC_URL, or the host that was asked, if it is one of ours. A missing Origin is
+    refused: every browser sends one, and other programs use the API.
+    """
+    origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
+    hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+    if len(origins) != 1 or len(hosts) != 1:
+        return False
+    if origins[0] == settings.PUBLIC_URL:
+        return True
+    host = urlsplit(f"//{hosts[0]}").hostname or ""
+    scheme = urlsplit(settings.PUBLIC_URL).scheme
+    return validate_host(host, settings.ALLOWED_HOSTS) and origins[0] == f"{scheme}://{hosts[0]}"
+
+
+def language_of(scope: Mapping[str, Any], user: User) -> str:
+    """Return the language in which the page was read: the cookie's, the user's, the browser's."""
+    cookies = scope.get("cookies") or {}
+    if user.language and settings.LANGUAGE_COOKIE_NAME not in cookies:
+        return user.language
+    accepted = dict(scope["headers"]).get(b"accept-language", b"").decode("latin-1")
+    request = HttpRequest()
+    request.COOKIES.update(cookies)
+    request.META["HTTP_ACCEPT_LANGUAGE"] = accepted
+    return get_language_from_request(request)
+
+
+def _regions(message: dict[str, Any]) -> list[Any]:
+    regions = message.get("regions")
+    if not isinstance(regions, list) or len(regions) > 2 * MAX_REGIONS:
+        raise MalformedError(f"regions is a list of at most {2 * MAX_REGIONS}")
+    return regions
