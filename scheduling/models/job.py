@@ -46,7 +46,11 @@ class Job(models.Model):
     phase = models.CharField(max_length=12, choices=JobPhase, default=JobPhase.PENDING)
     gang_phase = models.CharField(max_length=12, default="Pending")
     desired_state = models.CharField(max_length=12, default="run")
-    """run, suspend or terminate: a wish recorded in any phase and met as soon as possible."""
+    """run, suspend or terminate: what its people want in the end, for pages and for admission."""
+    wish = models.CharField(max_length=20, blank=True)
+    """A lifecycle action that the phase could not take at once and that is done when it can."""
+    quarantine_strikes = models.PositiveSmallIntegerField(default=0)
+    """How often planning failed because of it; at the limit it is left out of the cycles."""
     reason_code = models.CharField(max_length=60, blank=True)
     reason_params = models.JSONField(default=dict)
     reason_at = models.DateTimeField(null=True, blank=True)
@@ -69,7 +73,7 @@ class Job(models.Model):
     tasks_stopping = models.PositiveIntegerField(default=0)
     tasks_succeeded = models.PositiveIntegerField(default=0)
     tasks_failed = models.PositiveIntegerField(default=0)
-    """Failed, Evicted, Cancelled or Lost with no attempt to follow."""
+    """Failed with no attempt to follow; cancelled tasks are counted nowhere."""
     gpu_milli = models.BigIntegerField(default=0)
     """Requested by all replicas together; likewise the next two."""
     cpu_milli = models.BigIntegerField(default=0)
@@ -136,6 +140,13 @@ class Role(models.Model):
     min_available = models.PositiveIntegerField()
     request = models.JSONField(default=dict)
     """Per task, in the units of a queue's min and max, `pods` included."""
+    tasks_pending = models.PositiveIntegerField(default=0)
+    """Of this role; likewise the others. The job's own counters are their sums."""
+    tasks_starting = models.PositiveIntegerField(default=0)
+    tasks_running = models.PositiveIntegerField(default=0)
+    tasks_stopping = models.PositiveIntegerField(default=0)
+    tasks_succeeded = models.PositiveIntegerField(default=0)
+    tasks_failed = models.PositiveIntegerField(default=0)
 
     class Meta:
         constraints = [

@@ -1,0 +1,55 @@
+"""Holds: what an attempt keeps of a node until it has certainly ended; usage is their sum."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Sum
+
+from scheduling.models import DeviceHold, Hold, Queue, QueueClosure
+from scheduling.spec.job_spec import GPU_RESOURCE
+
+COLUMNS = {"cpu": "cpu_milli", "memory": "memory_bytes", GPU_RESOURCE: "gpu_milli"}
+"""Resource -> its column; every other resource lies in `extended`."""
+POD = 1000
+"""What each hold keeps of `pods`."""
+
+
+def release(attempt_ids: Collection[UUID], *, now: datetime) -> int:
+    """Free what these attempts hold; return how many holds were live."""
+    if not attempt_ids:
+        return 0
+    live = Hold.objects.filter(attempt_id__in=attempt_ids, released_at__isnull=True)
+    ids = list(live.values_list("id", flat=True))
+    DeviceHold.objects.filter(hold_id__in=ids, released_at__isnull=True).update(released_at=now)
+    return Hold.objects.filter(id__in=ids, released_at__isnull=True).update(released_at=now)
+
+
+def columns_of(request: Mapping[str, int]) -> dict[str, object]:
+    """Return the request as the columns of a hold."""
+    known = {column: request.get(resource, 0) for resource, column in COLUMNS.items()}
+    others = {
+        name: amount
+        for name, amount in request.items()
+        if name not in COLUMNS and name != "pods" and amount
+    }
+    return {**known, "extended": others}
+
+
+def amounts_of(hold: Hold) -> dict[str, int]:
+    """Return what a hold keeps, by resource, its pod included."""
+    amounts = {resource: getattr(hold, column) for resource, column in COLUMNS.items()}
+    return {**{name: n for name, n in amounts.items() if n}, **hold.extended, "pods": POD}
+
+
+def usage_of_queue(queue: Queue) -> dict[str, int]:
+    """Return what a queue and all below it hold now: the sum over the live holds."""
+    below = QueueClosure.objects.filter(ancestor=queue).values("descendant_id")
+    live = Hold.objects.filter(queue_id__in=below, released_at__isnull=True)
+    totals = live.aggregate(**{f"sum_{c}": Sum(c) for c in COLUMNS.values()})
+    usage = {resource: totals[f"sum_{column}"] or 0 for resource, column in COLUMNS.items()}
+    usage["pods"] = live.count() * POD
+    for extended in live.exclude(extended={}).values_list("extended", flat=True):
+        for name, amount in extended.items():
+            usage[name] = usage.get(name, 0) + amount
+    return usage

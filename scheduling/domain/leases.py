@@ -1,0 +1,100 @@
+"""Leases: the right of one loop to act, taken and checked by the database's clock and an epoch.
+
+Taking a lease adds 1 to its epoch. A writer locks the row FOR SHARE inside its transaction and
+compares: a successor cannot take the lease until that transaction has ended, and one that ended
+after the successor came finds another epoch and writes nothing. A check before the transaction
+would be no fence.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection, transaction
+
+from scheduling.domain.errors import LeaseLostError
+from scheduling.models import Lease
+
+IDLE_LIMIT = "3s"
+"""A holder that is paused inside a transaction loses it, so that a successor need not wait."""
+
+
+def acquire(*, scope: str, holder: str, ttl_seconds: float) -> int | None:
+    """Take the lease if it is free or has run out; return the new epoch, None if it is held."""
+    statement = """
+        INSERT INTO scheduling_lease AS l (scope, holder, epoch, expires_at, acquired_at, detail)
+        VALUES (%(scope)s, %(holder)s, 1, clock_timestamp() + %(ttl)s * interval '1 second',
+                clock_timestamp(), '{}')
+        ON CONFLICT (scope) DO UPDATE
+        SET holder = excluded.holder, epoch = l.epoch + 1, expires_at = excluded.expires_at,
+            acquired_at = excluded.acquired_at, detail = '{}'
+        WHERE l.expires_at < clock_timestamp()
+        RETURNING epoch
+    """
+    return _one(statement, {"scope": scope, "holder": holder, "ttl": ttl_seconds})
+
+
+def renew(*, scope: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
+    """Prolong the lease; False when it is somebody else's by now."""
+    statement = """
+        UPDATE scheduling_lease SET expires_at = clock_timestamp() + %(ttl)s * interval '1 second'
+        WHERE scope = %(scope)s AND holder = %(holder)s AND epoch = %(epoch)s
+        RETURNING epoch
+    """
+    values = {"scope": scope, "holder": holder, "epoch": epoch, "ttl": ttl_seconds}
+    return _one(statement, values) is not None
+
+
+def release(*, scope: str, holder: str, epoch: int) -> bool:
+    """Let the lease run out now, so that a successor need not wait; False if it was not held."""
+    statement = """
+        UPDATE scheduling_lease SET expires_at = clock_timestamp() - interval '1 millisecond'
+        WHERE scope = %(scope)s AND holder = %(holder)s AND epoch = %(epoch)s
+        RETURNING epoch
+    """
+    return _one(statement, {"scope": scope, "holder": holder, "epoch": epoch}) is not None
+
+
+def check(*, scope: str, epoch: int) -> None:
+    """Lock the lease FOR SHARE and compare; must run inside the transaction that it fences.
+
+    Raises:
+        LeaseLostError: the epoch is not the lease's.
+    """
+    if not connection.in_atomic_block:
+        raise RuntimeError("a lease is checked inside the transaction that it fences")
+    current = _one(
+        "SELECT epoch FROM scheduling_lease WHERE scope = %(scope)s FOR SHARE", {"scope": scope}
+    )
+    if current != epoch:
+        raise LeaseLostError(scope, epoch, current)
+
+
+@contextmanager
+def fenced(*, scope: str, epoch: int) -> Iterator[None]:
+    """Run a block in one transaction that stands only while `epoch` is the lease's."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_LIMIT}'")
+        check(scope=scope, epoch=epoch)
+        yield
+
+
+def is_held(scope: str) -> bool:
+    """Tell whether somebody holds the lease now."""
+    statement = """
+        SELECT 1 FROM scheduling_lease WHERE scope = %(scope)s AND expires_at >= clock_timestamp()
+    """
+    return _one(statement, {"scope": scope}) is not None
+
+
+def describe(*, scope: str, epoch: int, detail: dict[str, Any]) -> None:
+    """Keep what the holder says of itself, for the health page."""
+    Lease.objects.filter(scope=scope, epoch=epoch).update(detail=detail)
+
+
+def _one(statement: str, values: dict[str, object]) -> int | None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        row = cursor.fetchone()
+    return None if row is None else int(row[0])

@@ -1,0 +1,1 @@
+"""The read side for pages and API: keyset pages, counters, nothing that writes."""

@@ -1,0 +1,170 @@
+"""Reason and problem codes -> sentences: what happened, why, and what would help, with numbers.
+
+Codes and parameters travel everywhere (plan, rows, replies); the words are made here, for pages,
+API and mails alike. Amounts are written in units that people use. A code without a sentence is
+shown as it is, so that nothing is hidden; a test keeps that from happening.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from scheduling.engine.reasons import ReasonCode
+from scheduling.spec.job_spec import GPU_RESOURCE
+
+GIB = 1024**3
+MIB = 1024**2
+
+AMOUNT_PARAMS = frozenset(
+    {"requested", "allocated", "max", "deserved", "available", "kept", "used", "hard"}
+)
+"""Parameters that are amounts of the resource named by the parameter `resource`."""
+
+SENTENCES: dict[str, str | Promise] = {
+    # Why something waits.
+    ReasonCode.QUEUE_MISSING: _(
+        "There is no queue “{queue}” that you may use; choose another one."
+    ),
+    ReasonCode.QUEUE_NOT_LEAF: _(
+        "Queue “{queue}” is a group of {children} queues; choose one of the queues below it."
+    ),
+    ReasonCode.QUEUE_CLOSED: _(
+        "Queue “{queue}” is {state} and takes no new jobs; choose another one or ask its manager."
+    ),
+    ReasonCode.NOT_ENOUGH_TASKS: _(
+        "{min_available} tasks must start together and only {tasks} exist; lower min_available."
+    ),
+    ReasonCode.NOT_RUNNABLE: _(
+        "It is held back: suspended, set aside, or waiting for another role."
+    ),
+    ReasonCode.BACK_OFF: _("{tasks} tasks wait after a failure before they are tried again."),
+    ReasonCode.QUOTA_EXCEEDED: _(
+        "Quota {quota} is used up: {requested} {resource} wanted, {used} of {hard} used."
+    ),
+    ReasonCode.ADMISSION_REFUSED: _(
+        "Not admitted yet: it needs {requested} {resource}, {available} are left to admit."
+    ),
+    ReasonCode.QUEUE_MAX: _(
+        "Queue “{queue}” is at its max: {requested} {resource} wanted, {allocated} of {max} in use."
+    ),
+    ReasonCode.MIN_KEPT_FREE: _(
+        "{kept} {resource} are kept free for the min of other queues: {requested} wanted in"
+        " “{queue}”, {available} available."
+    ),
+    ReasonCode.GANG_INCOMPLETE: _(
+        "{min_available} tasks must start together; {placeable} would fit now ({nodes} nodes"
+        " looked at: {histogram})."
+    ),
+    ReasonCode.QUEUE_SHARE: _(
+        "Queue “{queue}” has its share: {allocated} {resource} in use of {deserved} deserved,"
+        " {requested} more wanted."
+    ),
+    ReasonCode.BEHIND_HEAD: _("Job “{job}” is before it in queue “{queue}”."),
+    ReasonCode.ROOM_RESERVED: _("The free room is reserved for {jobs} jobs that waited too long."),
+    ReasonCode.NODES_UNFIT: _("None of the {nodes} nodes fits “{role}”: {histogram}."),
+    ReasonCode.TOPOLOGY: _("No place within network tier {tier} for “{role}”."),
+    ReasonCode.WAITING_FOR_ROOM: _(
+        "Its place is being freed: {tasks} tasks wait for {evictions} evictions to end."
+    ),
+    ReasonCode.RESERVED: _("Room is being kept for it on {nodes} nodes."),
+    ReasonCode.NOT_CONSIDERED: _("The last cycle did not come to it."),
+    ReasonCode.BEST_SCORE: _("The best place by score ({score}); the next was {next_node}."),
+    ReasonCode.EVICTED_FOR: _("Its place was given to job “{job}” of queue “{queue}”."),
+    "no_cycle_yet": _("The scheduler has not looked at it yet."),
+    "quarantined": _(
+        "Set aside: planning failed {strikes} times because of it ({error}). Edit it or cancel it."
+    ),
+    "image_unserved": _(
+        "No node offers a runtime for image “{image}”; map the image to a runtime or add a node."
+    ),
+    # How jobs and attempts end.
+    "tasks_failed": _(
+        "Failed: {succeeded} tasks succeeded, {failed} failed, {min_available} needed."
+    ),
+    "retries_used_up": _("Failed: all {max_retry} runs are used up; {failed} tasks failed."),
+    "late_report": _("A result arrived after the attempt had been given up; it was not used."),
+    "NodeLost": _("The node was not heard of for {seconds} seconds; the attempt was given up."),
+    "LaunchFailed": _("The node could not start it: {message}"),
+    "LeaseLapsed": _("The node lost contact for too long and ended it."),
+    "AgentLost": _("The node does not know the attempt any more."),
+    "NeverStarted": _("It was stopped before it started."),
+    # Refusals.
+    "action_ignored": _("{action} changes nothing while job “{job}” is {phase}."),
+    "job_finished": _("Job “{job}” is {phase}; clone it to run it again."),
+    "job_name_taken": _("A job named “{name}” is already live in {unit}; choose another name."),
+    "version": _("Somebody changed it meanwhile (you saw version {expected}, it is {version})."),
+    "code_missing": _("The uploaded code {file} is not there any more; upload it again."),
+    "owner_missing": _("A job needs an owner: submit it as a user."),
+    "replicas_out_of_range": _("{replicas} replicas; from {min} to {max} are possible."),
+    "task_not_pending": _("The task is {state} and cannot be placed."),
+    "role_lacks_verb": _("Your role does not allow this ({verb}); it needs one of: {roles}."),
+    "token_lacks_verb": _("Your token does not allow this ({verb}); make one that does."),
+    "node_removed": _("Node “{node}” was removed; join it again with a new token."),
+    "node_name_taken": _("A node named “{name}” is already in the cluster; give it another name."),
+    "join_token_unknown": _("The join token is unknown, used up or expired; make a new one."),
+    "node_busy": _("Node “{node}” still runs {attempts} tasks; drain it first."),
+    "too_long": _("{length} characters; {max} are possible."),
+    "file_too_big": _("{size} bytes; up to {max} are possible."),
+    "path_unsafe": _("“{path}” leaves its folder; use a relative path without “..”."),
+    # Why an attempt is stopped.
+    "stop_user": _("Stopped because somebody asked for it."),
+    "stop_policy": _("Stopped by a policy of the job."),
+    "stop_restart": _("Stopped to be started again."),
+    "stop_job_ended": _("Stopped because the job is over."),
+    "stop_scale_down": _("Stopped because the role has fewer replicas now."),
+    "stop_time_limit": _("Stopped because its time limit is reached."),
+    "stop_preempted": _("Its place was given to a more important job of the queue."),
+    "stop_reclaimed": _("Its place was taken back by a queue that deserves it."),
+    "stop_drained": _("Its node is being emptied."),
+}
+
+
+def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
+    """Return the sentence for a code, in the reader's language; the bare code if it has none."""
+    text = SENTENCES.get(code)
+    if text is None:
+        return code
+    words = str(text) if isinstance(text, Promise) else gettext(text)
+    return words.format_map(_Shown(params or {}))
+
+
+def has_sentence(code: str) -> bool:
+    """Tell whether there are words for a code."""
+    return code in SENTENCES
+
+
+class _Shown(dict[str, Any]):
+    """Parameters as people read them; one that is missing shows as a question mark."""
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        resource = str(params.get("resource", ""))
+        super().__init__({name: _shown(name, value, resource) for name, value in params.items()})
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+def _shown(name: str, value: Any, resource: str) -> Any:
+    if name == "resource":
+        return {GPU_RESOURCE: "GPU"}.get(resource, resource)
+    if resource and name in AMOUNT_PARAMS and isinstance(value, int):
+        return amount(resource, value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{what}: {count}" for what, count in value.items()) or "-"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(one) for one in value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return value
+
+
+def amount(resource: str, value: int) -> str:
+    """Write an amount in the unit that people use for the resource."""
+    if resource in ("memory", "ephemeral-storage"):
+        if value >= GIB:
+            return f"{value / GIB:.4g} GiB"
+        return f"{value / MIB:.4g} MiB"
+    return f"{value / 1000:g}"
