@@ -82,6 +82,8 @@ class Hello:
     devices: list[DeviceInfo] = field(default_factory=list)
     runtimes: list[RuntimeInfo] = field(default_factory=list)
     attempts: list[AttemptInventory] = field(default_factory=list)
+    address: str = ""
+    """Where tasks of this node are reached by others; empty: as the connection comes from."""
     is_simulated: bool = False
     warnings: list[str] = field(default_factory=list)
     """What the node cannot do, shown as a banner: runs as root without a user to drop to, ..."""
@@ -159,6 +161,9 @@ class Heartbeat:
     """The agent lives; the answer renews the lease of its tasks."""
 
     session: str
+    sent: float = 0.0
+    """The node's boot clock; comes back in `Ack.echo`. The lease counts from here, not from when
+    the answer arrived: the agent's deadline is then never later than the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +259,13 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Reports up to and including `seq` are committed; `lease_seconds` renews the lease."""
+    """Reports up to and including `seq` are committed; with `echo` it renews the lease."""
 
     session: str
     seq: int
     lease_seconds: float
+    echo: float = 0.0
+    """`Heartbeat.sent` of the heartbeat that this answers; 0: this renews nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +273,8 @@ class CommandDone:
     """Agent -> gateway: the command is persisted on the node; it need not be repeated."""
 
     command_id: int
+    refused: str = ""
+    """A code where the agent will never carry it out: StaleEpoch. Nothing was started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,11 +361,36 @@ def _scalar(annotation: Any, value: Any, path: str) -> Any:  # noqa: ANN401 - as
 def _build_dataclass(cls: type[Any], value: Any, path: str) -> Any:  # noqa: ANN401 - as above
     if not isinstance(value, dict):
         raise ProtocolError(f"{path}: expected an object")
-    hints = typing.get_type_hints(cls)
     arguments = {}
-    for item in dataclasses.fields(cls):
-        if item.name in value:
-            arguments[item.name] = _build(hints[item.name], value[item.name], f"{path}.{item.name}")
-        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
-            raise ProtocolError(f"{path}.{item.name}: missing")
+    for name, annotation, is_required in _FIELDS[cls]:
+        if name in value:
+            arguments[name] = _build(annotation, value[name], f"{path}.{name}")
+        elif is_required:
+            raise ProtocolError(f"{path}.{name}: missing")
     return cls(**arguments)
+
+
+def _fields(cls: type[Any]) -> list[tuple[str, Any, bool]]:
+    """Return (name, type, is required) of a message; resolving the types is what costs."""
+    hints = typing.get_type_hints(cls)
+    return [
+        (
+            item.name,
+            hints[item.name],
+            item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING,
+        )
+        for item in dataclasses.fields(cls)
+    ]
+
+
+_PARTS = (
+    DeviceInfo,
+    RuntimeInfo,
+    AttemptInventory,
+    AttemptReport,
+    LogChunk,
+    MetricPoint,
+    UsageSample,
+    FileToPlace,
+)
+_FIELDS = {cls: _fields(cls) for cls in (*_BY_NAME.values(), *_PARTS)}

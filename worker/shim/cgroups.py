@@ -106,15 +106,12 @@ def existing(name: str) -> Group:
     return Group([folder for folder in folders if os.path.isdir(folder)], [])
 
 
-def names() -> set[str]:
-    """Return the attempts that have a group on this machine."""
-    bases = [*_v2_bases(), *(f"{ROOT}/{controller}" for controller in V1_CONTROLLERS)]
-    found: set[str] = set()
-    for base in bases:
-        parent = f"{base}/{PARENT}"
-        if os.path.isdir(parent):
-            found.update(entry.name for entry in os.scandir(parent) if entry.is_dir())
-    return found
+def is_usable() -> bool:
+    """Tell whether groups with a memory limit can be made here."""
+    if os.access(f"{ROOT}/memory/cgroup.procs", os.W_OK):
+        return True
+    offered = [_read(f"{base}/cgroup.controllers").split() for base in _v2_bases()]
+    return any("memory" in controllers for controllers in offered)
 
 
 def _v2_bases() -> list[str]:

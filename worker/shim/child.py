@@ -108,7 +108,9 @@ def _enter_namespaces(spec: TaskSpec) -> list[str]:
         if spec.host_name:
             linux.set_host_name(spec.host_name)
     except OSError as error:
-        warnings.append(f"not shown to the task: {error.strerror or error} ({error.filename or ''})")
+        warnings.append(
+            f"not shown to the task: {error.strerror or error} ({error.filename or ''})"
+        )
     return warnings
 
 

@@ -12,6 +12,8 @@ import signal
 
 MARKER = "TERRACE_ATTEMPT_ID"
 """The environment variable by which an attempt's processes are known, whoever started them."""
+NODE_MARKER = "TERRACE_NODE"
+"""The environment variable that says which node (hence which agent) they belong to."""
 
 
 def start_time(pid: int) -> int | None:
@@ -50,13 +52,11 @@ def descendants(root: int) -> dict[int, int]:
     return found
 
 
-def marked(attempts: set[str] | None = None) -> dict[str, dict[int, int]]:
-    """Return attempt -> {pid: start time} of all processes that carry the marker.
+def marked(node: str) -> dict[str, dict[int, int]]:
+    """Return attempt -> {pid: start time} of all processes that carry this node's markers.
 
-    Args:
-        attempts: look for these only; None: any.
+    Several agents may share a machine (two checkouts, tests), so the node has to match as well.
     """
-    prefix = f"{MARKER}=".encode()
     found: dict[str, dict[int, int]] = {}
     for pid in _pids():
         entry = _stat(pid)
@@ -64,15 +64,12 @@ def marked(attempts: set[str] | None = None) -> dict[str, dict[int, int]]:
             continue
         try:
             with open(f"/proc/{pid}/environ", "rb") as stream:
-                variables = stream.read().split(b"\0")
+                pairs = dict(item.partition(b"=")[::2] for item in stream.read().split(b"\0"))
         except OSError:
             continue  # ended meanwhile, or belongs to another user and so is not ours
-        for variable in variables:
-            if variable.startswith(prefix):
-                attempt = variable[len(prefix) :].decode("utf-8", "replace")
-                if attempts is None or attempt in attempts:
-                    found.setdefault(attempt, {})[pid] = entry[1]
-                break
+        if pairs.get(NODE_MARKER.encode()) == node.encode():
+            attempt = pairs.get(MARKER.encode(), b"").decode("utf-8", "replace")
+            found.setdefault(attempt, {})[pid] = entry[1]
     return found
 
 

@@ -1,0 +1,196 @@
+"""The command line of the node agent: `join` once, then `run`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from worker.agent import config, identity
+from worker.agent.config import AgentConfig, ConfigError
+from worker.agent.folders import NodeFolders, choose_jobs_folder
+from worker.agent.host import HostMachine
+from worker.agent.identity import Identity, JoinError
+from worker.agent.machine import Machine
+from worker.agent.node import Node
+from worker.agent.preparing import Preparer
+from worker.agent.session import NodeSession
+from worker.agent.simulated import EXAMPLE, Shape, SimulatedMachine, SimulateError, parse_shape
+from worker.agent.users import TaskUsers
+from worker.protocol import RuntimeInfo
+
+logger = logging.getLogger("worker.agent")
+
+CONFIG_FILE: Final = "agent.toml"
+LOCK_FILE: Final = "agent.lock"
+EXIT_USAGE: Final = 2
+EXIT_SUPERSEDED: Final = 4
+
+
+class RunError(Exception):
+    """The agent cannot run; the text says why and what to do."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command; return the exit status of the process."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    try:
+        if options.command == "join":
+            return _join(options)
+        return _run(options)
+    except (JoinError, ConfigError, SimulateError, RunError) as error:
+        print(f"terrace-agent: {error}", file=sys.stderr)
+        return EXIT_USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="terrace-agent", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    join = commands.add_parser("join", help="exchange a one-use token for this node's credential")
+    join.add_argument("--server", required=True, help="the gateway, e.g. https://gateway:8443")
+    join.add_argument(
+        "--token",
+        required=True,
+        action="append",
+        help="from the cluster page; repeat it to join several simulated nodes at once",
+    )
+    join.add_argument("--data", required=True, type=Path, help="the agent's own folder")
+    join.add_argument("--name", default=socket.gethostname(), help="default: the host name")
+    run = commands.add_parser("run", help="run the tasks that this node is given")
+    run.add_argument("--data", required=True, type=Path, help="the folder given to join")
+    run.add_argument("--simulate", metavar="SHAPE", help=f"pretend a machine: {EXAMPLE}")
+    run.add_argument(
+        "--nodes", type=int, help="simulated only: stand for this many of the joined nodes"
+    )
+    return parser
+
+
+def _join(options: argparse.Namespace) -> int:
+    tokens: list[str] = options.token
+    settings = _load_config(options.data)
+    for number, token in enumerate(tokens):
+        is_one = len(tokens) == 1
+        folder = options.data if is_one else options.data / "nodes" / str(number)
+        name = options.name if is_one else f"{options.name}-{number}"
+        joined = identity.join(
+            server=options.server, token=token, name=name, data=folder, ca_file=settings.ca_file
+        )
+        print(f"joined {joined.server} as node {joined.node}")
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    data: Path = options.data
+    shape = parse_shape(options.simulate) if options.simulate is not None else None
+    if options.nodes is not None and shape is None:
+        raise RunError("--nodes needs --simulate: one process stands for one real machine")
+    folders = _node_folders(data, options.nodes)
+    if len(folders) > 1 and shape is None:
+        raise RunError(
+            f"{data} holds {len(folders)} nodes; only simulated ones can share a process"
+        )
+    with _only_agent(data):
+        return asyncio.run(_serve(folders, _load_config(data), shape))
+
+
+def _load_config(data: Path) -> AgentConfig:
+    return config.load(data / CONFIG_FILE)
+
+
+def _node_folders(data: Path, count: int | None) -> list[Path]:
+    if (data / identity.FILE).exists():
+        return [data]
+    found = sorted(data.glob(f"nodes/*/{identity.FILE}"), key=lambda path: int(path.parent.name))
+    folders = [path.parent for path in found][:count]
+    if not folders or (count is not None and len(folders) < count):
+        raise RunError(f"{data} holds {len(found)} joined nodes; join first (terrace-agent join)")
+    return folders
+
+
+@contextlib.contextmanager
+def _only_agent(data: Path) -> Iterator[None]:
+    """Refuse a second agent on the same folder."""
+    fd = os.open(data / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise RunError(f"another agent runs with --data {data}; end it first") from None
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+async def _serve(folders: list[Path], settings: AgentConfig, shape: Shape | None) -> int:
+    """Run all nodes until a signal, or until every one was superseded."""
+    nodes = [_make_node(folder, settings, shape) for folder in folders]
+    for node, _ in nodes:
+        for warning in node.machine.warnings():
+            print(f"WARNING: {warning}", file=sys.stderr)
+    for node, _ in nodes:
+        node.load()
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    sessions = [
+        asyncio.create_task(NodeSession(node=node, identity=who, ca_file=settings.ca_file).run())
+        for node, who in nodes
+    ]
+    ending = asyncio.create_task(stopped.wait())
+    try:
+        running = set(sessions)
+        while running and not ending.done():
+            waited_for: set[asyncio.Task[Any]] = {ending, *running}
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+            running = {session for session in sessions if not session.done()}
+        if ending.done():
+            return 0
+        print(f"terrace-agent: {sessions[0].result()}", file=sys.stderr)
+        return EXIT_SUPERSEDED
+    finally:
+        for task in (ending, *sessions):
+            task.cancel()
+        await asyncio.gather(ending, *sessions, return_exceptions=True)
+        for node, _ in nodes:
+            await node.machine.close()
+
+
+def _make_node(folder: Path, settings: AgentConfig, shape: Shape | None) -> tuple[Node, Identity]:
+    who = identity.load(folder)
+    users = TaskUsers(settings, folder)
+    jobs = choose_jobs_folder(
+        folder, settings.jobs_folder, is_dropping=users.is_dropping and shape is None
+    )
+    folders = NodeFolders(data=folder.absolute(), jobs=jobs)
+    machine: Machine
+    if shape is not None:
+        machine = SimulatedMachine(shape=shape, node=who.node)
+    else:
+        preparer = Preparer(config=settings, folders=folders, users=users, identity=who)
+        machine = HostMachine(config=settings, folders=folders, preparer=preparer)
+    node = Node(
+        name=who.node,
+        folders=folders,
+        machine=machine,
+        runtimes=[
+            RuntimeInfo(name=runtime.name, kind=runtime.kind, version=runtime.version)
+            for runtime in settings.runtimes.values()
+        ],
+        address=settings.address,
+        keep_seconds=settings.keep_attempts_seconds,
+    )
+    return node, who

@@ -1,0 +1,143 @@
+"""Who this node is to the control plane: exchange a one-use token for a credential, keep it."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+from urllib.parse import urljoin, urlsplit
+
+from worker.shim import records
+
+FILE = "node.json"
+REPLY_LIMIT_BYTES: Final = 65_536
+TIMEOUT_SECONDS: Final = 20.0
+
+
+class JoinError(Exception):
+    """The node could not join; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The node's name at the control plane and the secret that proves it."""
+
+    server: str
+    node: str
+    credential: str
+
+    def __repr__(self) -> str:
+        """Leave the credential out: this may end up in a log."""
+        return f"Identity(server={self.server!r}, node={self.node!r})"
+
+
+def check_server(url: str) -> str:
+    """Return the gateway's origin without a trailing slash.
+
+    Raises:
+        JoinError: it is not http(s)://host[:port].
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query:
+        raise JoinError(f"server {url!r} is not of the form https://gateway.example:8443")
+    return url.rstrip("/")
+
+
+def join(*, server: str, token: str, name: str, data: Path, ca_file: str = "") -> Identity:
+    """Exchange the token and store the credential, readable by the agent's user alone.
+
+    Raises:
+        JoinError: the folder already belongs to a node, the token was refused, or the server
+            could not be reached.
+    """
+    path = data / FILE
+    if path.exists():
+        raise JoinError(f"{data} already belongs to a node; remove {path} to join anew")
+    server = check_server(server)
+    body = json.dumps({"token": token, "name": name}).encode()
+    request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
+        f"{server}/agent/join", data=body, headers={"Content-Type": "application/json"}
+    )
+    reply = _read_reply(request, ca_file)
+    if not isinstance(reply.get("node"), str) or not isinstance(reply.get("credential"), str):
+        raise JoinError(f"{server} answered without node and credential; is it a Terrace gateway?")
+    data.mkdir(mode=0o711, parents=True, exist_ok=True)
+    identity = Identity(server=server, node=reply["node"], credential=reply["credential"])
+    records.write(
+        str(path),
+        {"server": server, "node": identity.node, "credential": identity.credential},
+    )
+    return identity
+
+
+def load(data: Path) -> Identity:
+    """Read the stored identity.
+
+    Raises:
+        JoinError: there is none, or it is damaged.
+    """
+    record = records.read(str(data / FILE))
+    if record is None or not {"server", "node", "credential"} <= record.keys():
+        raise JoinError(
+            f"{data / FILE} is missing or damaged; join first: "
+            f"terrace-agent join --server URL --token TOKEN --data {data}"
+        )
+    return Identity(
+        server=str(record["server"]), node=str(record["node"]), credential=str(record["credential"])
+    )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the credential to another host."""
+
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401 - as inherited
+        return None
+
+
+def open_url(request: urllib.request.Request, ca_file: str = "") -> IO[bytes]:
+    """Open an HTTP(S) request without following redirects.
+
+    Raises:
+        OSError: no connection, or a status that is not 2xx (urllib.error.HTTPError).
+    """
+    context = ssl.create_default_context(cafile=ca_file or None)
+    opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
+    reply: IO[bytes] = opener.open(request, timeout=TIMEOUT_SECONDS)
+    return reply
+
+
+def fetch_request(identity: Identity, url: str) -> urllib.request.Request:
+    """Return the request for a file of the gateway, with the node's credential.
+
+    Raises:
+        ValueError: the address leads to another origin, which must not see the credential.
+    """
+    whole = urljoin(f"{identity.server}/", url)
+    ours, theirs = urlsplit(identity.server), urlsplit(whole)
+    if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
+        raise ValueError(f"{theirs.scheme}://{theirs.netloc} is not the gateway {identity.server}")
+    headers = {"Authorization": f"Bearer {identity.credential}"}
+    return urllib.request.Request(whole, headers=headers)  # noqa: S310 - the gateway's own scheme
+
+
+def _read_reply(request: urllib.request.Request, ca_file: str) -> dict[str, Any]:
+    try:
+        with open_url(request, ca_file) as reply:
+            text = reply.read(REPLY_LIMIT_BYTES)
+    except urllib.error.HTTPError as error:
+        detail = error.read(2_000).decode("utf-8", "replace")
+        raise JoinError(
+            f"{request.full_url} refused the token ({error.code}): {detail}. "
+            "A token works once and for a few minutes; make a new one on the cluster page."
+        ) from error
+    except OSError as error:
+        raise JoinError(f"{request.full_url} cannot be reached: {error}") from error
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise JoinError(f"{request.full_url} did not answer with JSON") from error
+    return document if isinstance(document, dict) else {}

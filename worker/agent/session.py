@@ -1,0 +1,215 @@
+"""Keep one node connected: open a session, exchange messages, and try again when it breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import ssl
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from worker import protocol
+from worker.agent.identity import Identity
+from worker.agent.node import Node
+from worker.protocol import Ack, Heartbeat, Launch, ReadLog, Refused, Stop, Welcome
+from worker.shim import linux
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 15.0
+REFUSED_PAUSE_SECONDS: Final = 30.0
+WELCOME_SECONDS: Final = 10.0
+SILENT_HEARTBEATS: Final = 3
+OUTPUT_SECONDS: Final = 0.1
+MEASURE_SECONDS: Final = 5.0
+TIDY_SECONDS: Final = 600.0
+SUPERSEDED: Final = "superseded"
+UNAUTHORIZED: Final = frozenset({401, 403})
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class SessionRefusedError(Exception):
+    """The gateway does not want this session."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+
+
+class SilentGatewayError(Exception):
+    """The connection is open, but nobody answers."""
+
+
+class NodeSession:
+    """The connection of one node."""
+
+    def __init__(self, *, node: Node, identity: Identity, ca_file: str = "") -> None:
+        self._node = node
+        self._identity = identity
+        self._ca_file = ca_file
+        self._last_answer = 0.0
+
+    async def run(self) -> str:
+        """Stay connected until another session of this node took over; return why it ended."""
+        pause = Backoff()
+        side_work = [
+            asyncio.create_task(_repeat(self._measure, MEASURE_SECONDS)),
+            asyncio.create_task(_repeat(self._tidy, TIDY_SECONDS)),
+        ]
+        if not self._node.machine.is_simulated:
+            side_work.append(asyncio.create_task(_repeat(self._look_for_output, OUTPUT_SECONDS)))
+        try:
+            while True:
+                wait = 0.0
+                try:
+                    await self._once(pause.reset)
+                except SessionRefusedError as error:
+                    logger.error("session.refused %s", error)
+                    if error.code == SUPERSEDED:
+                        return str(error)
+                    wait = REFUSED_PAUSE_SECONDS
+                except InvalidStatus as error:
+                    status = error.response.status_code
+                    logger.warning("session.no_websocket status=%s", status)
+                    wait = REFUSED_PAUSE_SECONDS if status in UNAUTHORIZED else 0.0
+                except (OSError, WebSocketException, SilentGatewayError, TimeoutError) as error:
+                    logger.warning("session.lost error=%s", str(error) or type(error).__name__)
+                except protocol.ProtocolError as error:
+                    logger.error("session.bad_frame error=%s", error)
+                await asyncio.sleep(max(wait, pause.next()))
+        finally:
+            for work in side_work:
+                work.cancel()
+            await asyncio.gather(*side_work, return_exceptions=True)
+
+    async def _once(self, on_open: Callable[[], None]) -> None:
+        """Hold one session until it breaks."""
+        parts = urlsplit(self._identity.server)
+        scheme = "wss" if parts.scheme == "https" else "ws"
+        context = None
+        if scheme == "wss":
+            context = ssl.create_default_context(cafile=self._ca_file or None)
+        async with connect(
+            f"{scheme}://{parts.netloc}{parts.path}/agent/session",
+            additional_headers={"Authorization": f"Bearer {self._identity.credential}"},
+            ssl=context,
+            proxy=None if parts.hostname in LOOPBACK else True,
+            max_size=2 * protocol.MAX_FRAME_BYTES,
+            compression=None,
+            ping_interval=None,
+            close_timeout=2,
+        ) as connection:
+            sent_at = linux.boot_seconds()
+            await connection.send(protocol.encode(self._node.hello()))
+            welcome = await self._read_welcome(connection)
+            on_open()
+            self._last_answer = linux.boot_seconds()
+            self._node.begin_session(welcome.session)
+            self._node.machine.renew_lease(sent_at + welcome.lease_seconds)
+            for attempt in welcome.stop:
+                self._node.end(attempt, grace_seconds=0.0, reason="NotWanted")
+            logger.info("session.open session=%s", welcome.session)
+            await self._exchange(connection, welcome)
+
+    async def _read_welcome(self, connection: ClientConnection) -> Welcome:
+        async with asyncio.timeout(WELCOME_SECONDS):
+            answer = protocol.decode(await connection.recv())
+        if isinstance(answer, Refused):
+            raise SessionRefusedError(answer.code, answer.message)
+        if not isinstance(answer, Welcome):
+            raise protocol.ProtocolError(f"expected Welcome, got {type(answer).__name__}")
+        return answer
+
+    async def _exchange(self, connection: ClientConnection, welcome: Welcome) -> None:
+        """Read, report and beat at once; the first that fails ends all three."""
+        work = [
+            asyncio.create_task(self._read(connection)),
+            asyncio.create_task(self._write(connection)),
+            asyncio.create_task(self._beat(connection, welcome)),
+        ]
+        try:
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+
+    async def _read(self, connection: ClientConnection) -> None:
+        while True:
+            message = protocol.decode(await connection.recv())
+            self._last_answer = linux.boot_seconds()
+            match message:
+                case Launch():
+                    if not self._node.machine.may_start():
+                        raise SilentGatewayError("a Launch came after the lease had lapsed")
+                    await connection.send(protocol.encode(self._node.launch(message)))
+                case Stop():
+                    await connection.send(protocol.encode(self._node.stop(message)))
+                case Ack():
+                    if message.echo > 0:
+                        deadline = message.echo + message.lease_seconds
+                        self._node.machine.renew_lease(deadline)
+                    self._node.acknowledge(message.seq)
+                case ReadLog():
+                    await connection.send(protocol.encode(self._node.read_log(message)))
+                case Refused():
+                    raise SessionRefusedError(message.code, message.message)
+                case _:
+                    raise protocol.ProtocolError(f"unexpected {type(message).__name__}")
+
+    async def _write(self, connection: ClientConnection) -> None:
+        while True:
+            await self._node.dirty.wait()
+            while (report := self._node.next_report()) is not None:
+                await connection.send(protocol.encode(report))
+
+    async def _beat(self, connection: ClientConnection, welcome: Welcome) -> None:
+        while True:
+            await asyncio.sleep(welcome.heartbeat_seconds)
+            silence = linux.boot_seconds() - self._last_answer
+            if silence > SILENT_HEARTBEATS * welcome.heartbeat_seconds:
+                raise SilentGatewayError(f"no answer for {silence:.0f} s")
+            beat = Heartbeat(session=welcome.session, sent=linux.boot_seconds())
+            await connection.send(protocol.encode(beat))
+
+    async def _measure(self) -> None:
+        await self._node.measure()
+
+    async def _tidy(self) -> None:
+        self._node.tidy()
+
+    async def _look_for_output(self) -> None:
+        self._node.look_for_output()
+
+
+class Backoff:
+    """Pauses that double up to a limit, each anywhere between nothing and all of it (full jitter)."""
+
+    def __init__(self) -> None:
+        self._ceiling = FIRST_PAUSE_SECONDS
+
+    def next(self) -> float:
+        """Return how long to wait now."""
+        pause = random.uniform(0.05, self._ceiling)  # noqa: S311 - spreads load, hides nothing
+        self._ceiling = min(LONGEST_PAUSE_SECONDS, self._ceiling * 2)
+        return pause
+
+    def reset(self) -> None:
+        """Begin small again: the last attempt worked."""
+        self._ceiling = FIRST_PAUSE_SECONDS
+
+
+async def _repeat(work: Callable[[], object], seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        result = work()
+        if asyncio.iscoroutine(result):
+            await result
