@@ -336,11 +336,13 @@ def require(
     unit_id: UUID | None,
     *,
     owner_id: UUID | None = None,
+    seen_at: UUID | None = None,
     what: str = "",
 ) -> None:
     """Return if the actor may do `verb` there.
 
-    `what` names the thing in `NotFound`; by default the object of the verb.
+    `seen_at` is the unit of the thing itself where the right is asked of another one, its parent's;
+    `what` names the thing in `NotFound`, by default the object of the verb.
 
     Raises:
         NotFound: the actor may not even read the thing.
@@ -348,7 +350,7 @@ def require(
     """
     if may(actor, verb, unit_id, owner_id=owner_id):
         return
-    if not may(actor, _read_of(verb), unit_id, owner_id=owner_id):
+    if not may(actor, _read_of(verb), seen_at or unit_id, owner_id=owner_id):
         raise NotFound(what or _object_of(verb))
     if not actor.has_verb(verb):
         raise Denied("token_lacks_verb", {"verb": verb.value})
@@ -388,6 +390,17 @@ def _whom_to_ask(verb: Verb, unit_id: UUID | None) -> list[str]:
         everywhere = holders.filter(unit__isnull=True).order_by("user__username")
         names = list(everywhere.values_list("user__username", flat=True)[:ASK_AT_MOST])
     return list(dict.fromkeys(names))
+
+
+def roles_on(actor: Actor, unit_id: UUID | None) -> frozenset[GrantRole]:
+    """Return the roles that the actor's grants give on a unit: one query at most."""
+    if unit_id is None:
+        return frozenset(role for role, unit in actor.grants if unit is None)
+    above = {
+        *OrgClosure.objects.filter(descendant=unit_id).values_list("ancestor_id", flat=True),
+        None,
+    }
+    return frozenset(role for role, unit in actor.grants if unit in above)
 
 
 def reads(actor: Actor, verb: Verb) -> VerbScope:

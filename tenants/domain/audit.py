@@ -18,9 +18,9 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import connection, models, transaction
 
-from tenants.domain.access import Actor
+from tenants.domain.access import Actor, Verb, may, reads
 from tenants.domain.errors import Invalid, Problem
-from tenants.models import AuditRow, AuditSeal, OrgUnit
+from tenants.models import AuditRow, AuditSeal, OrgClosure, OrgUnit
 
 INSTALLATION = "installation"
 """The chain of what belongs to no tenant: settings, nodes, platform admins."""
@@ -40,7 +40,7 @@ class Subject:
     label: str
 
 
-def record(  # noqa: PLR0913 - the columns of the row, by keyword
+def record(
     *,
     actor: Actor,
     action: str,
@@ -82,6 +82,18 @@ def record(  # noqa: PLR0913 - the columns of the row, by keyword
         reason=reason,
         request_id=request_id,
     )
+
+
+def visible_to(actor: Actor) -> models.QuerySet[AuditRow]:
+    """Return the rows that the actor may read: those of its units, and its own acts."""
+    scope = reads(actor, Verb.AUDIT_READ)
+    if scope.sees_everything:
+        return AuditRow.objects.all()
+    below = OrgClosure.objects.filter(ancestor_id__in=scope.readable_units)
+    seen = models.Q(unit__in=below.values("descendant_id"))
+    if actor.user_id and may(actor, Verb.AUDIT_READ, None, owner_id=actor.user_id):
+        seen |= models.Q(actor=actor.user_id)
+    return AuditRow.objects.filter(seen)
 
 
 def check_reason(reason: str) -> None:

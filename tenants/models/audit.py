@@ -10,10 +10,10 @@ class AuditRow(models.Model):
     """One change by a person or client, written in the transaction of the change itself."""
 
     tenant = models.ForeignKey(OrgUnit, null=True, on_delete=models.PROTECT, related_name="+")
-    unit = models.ForeignKey(OrgUnit, null=True, on_delete=models.SET_NULL, related_name="+")
+    unit = models.ForeignKey(OrgUnit, null=True, on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField()
     actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )
     actor_label = models.CharField(max_length=200)
     """Name at that time; `system` for bootstrap and policies."""
