@@ -8,7 +8,7 @@ from decimal import ROUND_CEILING, Decimal
 _QUANTITY = re.compile(
     r"([+-]?(?:\d{1,30}\.?\d{0,30}|\.\d{1,30}))([numkKMGTPE]i?|[eE][+-]?\d{1,3})?"
 )
-_SUFFIXES = {
+_SUFFIXES: dict[str | None, Decimal] = {
     None: Decimal(1),
     "n": Decimal("1e-9"),
     "u": Decimal("1e-6"),

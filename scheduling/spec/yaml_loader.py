@@ -148,9 +148,9 @@ class _Builder:
         self._remember(done.anchor, done.value, self.nodes - done.nodes_before)
         self._add(done.value, key_text=None, is_plain=False, line=line)
 
-    def _alias(self, anchor: str, line: int) -> None:
-        if anchor not in self.anchors:
-            raise _refused("unknown_alias", alias=anchor, line=line)
+    def _alias(self, anchor: str | None, line: int) -> None:
+        if anchor is None or anchor not in self.anchors:
+            raise _refused("unknown_alias", alias=str(anchor), line=line)
         value, size = self.anchors[anchor]
         self.nodes += size
         self.alias_nodes += size

@@ -1,0 +1,42 @@
+"""The hcclrank plugin: the rank of a task for Ascend's collective communication, as annotation."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from scheduling.spec.job_plugins.base import (
+    JobContext,
+    JobPlugin,
+    Options,
+    RoleContext,
+    TaskAdditions,
+)
+
+RANK_ANNOTATION = "hccl/rankIndex"
+
+
+class HcclrankOptions(Options):
+    """Which roles are master and workers."""
+
+    master: str = "master"
+    worker: str = "worker"
+
+
+class HcclrankPlugin(JobPlugin[HcclrankOptions]):
+    """Masters come first, workers after them; a RANK that is set already wins (see `rank_of`)."""
+
+    name: ClassVar[str] = "hcclrank"
+    options_type = HcclrankOptions
+
+    def for_task(
+        self, options: HcclrankOptions, job: JobContext, role: RoleContext, index: int
+    ) -> TaskAdditions:
+        """Give the annotation to masters and workers."""
+        master = job.role(options.master)
+        if role.name == options.master:
+            rank = index
+        elif role.name == options.worker:
+            rank = index + (master.replicas if master else 0)
+        else:
+            return TaskAdditions()
+        return TaskAdditions(annotations={RANK_ANNOTATION: str(rank)})
