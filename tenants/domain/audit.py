@@ -269,9 +269,7 @@ class _Walk:
             yield Finding(Tamper.REMOVED, self.chain, position, None)
         for link, previous in self.broken:
             kind = Tamper.MOVED if self._is_moved(link, previous) else Tamper.ALTERED
-            yield Finding(
-                kind, self.chain, link.position, link.row_id, f"{link.row.action} {link.row}"
-            )
+            yield Finding(kind, self.chain, link.position, link.row_id, str(link.row))
         yield from self._against_expected()
 
     def _is_moved(self, link: AuditSeal, previous: str) -> bool:
