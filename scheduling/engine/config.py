@@ -7,7 +7,10 @@ from scheduling.engine.types import ActionConfig, Config, PluginConfig
 DEFAULT_CONFIG = Config(
     actions=(
         ActionConfig("enqueue"),
-        ActionConfig("allocate"),
+        ActionConfig("allocate", {"elastic": "false"}),
+        ActionConfig("preempt"),
+        ActionConfig("reclaim"),
+        ActionConfig("elastic", {"takeBack": "true"}),
         ActionConfig("backfill"),
     ),
     tiers=(

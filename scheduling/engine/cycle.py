@@ -6,7 +6,7 @@ from scheduling.engine import registry
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import EntryKind, Session
-from scheduling.engine.tables import Memo, prepare
+from scheduling.engine.tables import Int64, Memo, prepare
 from scheduling.engine.types import (
     Binding,
     Config,
@@ -16,6 +16,7 @@ from scheduling.engine.types import (
     Plan,
     QueueShare,
     Reason,
+    Reservation,
     Snapshot,
 )
 
@@ -77,11 +78,43 @@ def close(session: Session) -> Plan:
         binds=tuple(binds),
         evictions=tuple(evictions),
         pipelined=tuple(pipelined),
-        reservations=tuple(session.reservations[key] for key in sorted(session.reservations)),
+        reservations=_reservations(session),
         phases=_phases(session),
         job_reasons=_job_reasons(session),
         shares=tuple(_shares(session)),
     )
+
+
+PROMISE_SECONDS = 600.0
+"""How long room that is being freed for a gang is kept, if the gang does not start before."""
+
+
+def _reservations(session: Session) -> tuple[Reservation, ...]:
+    """Return what stays kept: reservations not used yet, and the room of promised gangs."""
+    found = dict(session.reservations)
+    nodes = session.tables.nodes.names
+    promised: dict[str, dict[int, Int64]] = {}
+    for entry in session.journal:
+        if entry.kind is EntryKind.EVICT or not entry.job.is_pipelined():
+            continue
+        if entry.kind is EntryKind.PLACE and session.is_job_ready(entry.job):
+            continue
+        rooms = promised.setdefault(entry.job.key, {})
+        vector = entry.role.shape.vector
+        rooms[entry.node] = rooms.get(entry.node, 0 * vector) + vector
+    earlier = {r.job: r for r in session.snapshot.reservations if r.expires_at > session.now}
+    for key, rooms in promised.items():
+        amounts = {
+            nodes[node]: session.tables.resources.amounts(room)
+            for node, room in sorted(rooms.items())
+        }
+        known = earlier.get(key)
+        found[key] = (
+            known
+            if known is not None and known.amounts_by_node == amounts
+            else Reservation(key, amounts, session.now + PROMISE_SECONDS, "evicted")
+        )
+    return tuple(found[key] for key in sorted(found))
 
 
 def _phases(session: Session) -> dict[str, GangPhase]:
@@ -100,17 +133,42 @@ def _phases(session: Session) -> dict[str, GangPhase]:
 def _job_reasons(session: Session) -> dict[str, Reason]:
     """Return a reason for every job that still has a task pending."""
     reasons: dict[str, Reason] = {}
+    waits = _waits(session)
     for key, row in session.tables.active.items():
         view = session.jobs.get(key)
         left = row.pending_count if view is None else row.pending_count - view.placed
-        if not left:
-            continue
         reason = session.reasons.get(key)
+        if view is not None and key in waits:
+            reason = waits[key]
+        elif not left:
+            continue
         if reason is None:
             code = ReasonCode.NOT_CONSIDERED if row.job.is_runnable else ReasonCode.NOT_RUNNABLE
             reason = Reason(code)
         reasons[key] = reason
     return dict(sorted(reasons.items()))
+
+
+def _waits(session: Session) -> dict[str, Reason]:
+    """Return what the jobs wait for that were promised room."""
+    tasks: dict[str, int] = {}
+    nodes: dict[str, set[str]] = {}
+    evictions: dict[str, int] = {}
+    for entry in session.journal:
+        if entry.kind is EntryKind.EVICT:
+            if entry.beneficiary is not None:
+                evictions[entry.beneficiary] = evictions.get(entry.beneficiary, 0) + 1
+        elif entry.kind is EntryKind.PROMISE or not session.is_job_ready(entry.job):
+            key = entry.job.key
+            tasks[key] = tasks.get(key, 0) + 1
+            nodes.setdefault(key, set()).add(session.tables.nodes.names[entry.node])
+    return {
+        key: Reason(
+            ReasonCode.WAITING_FOR_ROOM,
+            {"tasks": count, "nodes": sorted(nodes[key]), "evictions": evictions.get(key, 0)},
+        )
+        for key, count in tasks.items()
+    }
 
 
 def _shares(session: Session) -> list[QueueShare]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from scheduling.engine.actions import allocate, backfill, enqueue
+from scheduling.engine.actions import allocate, backfill, elastic, enqueue, preempt, reclaim
 from scheduling.engine.plugins.conformance import Conformance
 from scheduling.engine.plugins.drf import Drf
 from scheduling.engine.plugins.fair_users import FairUsers
@@ -22,6 +22,9 @@ Action = Callable[[Session, Mapping[str, str]], None]
 ACTIONS: dict[str, Action] = {
     "enqueue": enqueue.run,
     "allocate": allocate.run,
+    "preempt": preempt.run,
+    "reclaim": reclaim.run,
+    "elastic": elastic.run,
     "backfill": backfill.run,
 }
 

@@ -7,7 +7,7 @@ the cycle sees it, and keeps a journal. What is in the journal at the end is the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -328,12 +328,19 @@ CALLBACKS = (
     "preemptive",
     "preemptable",
     "reclaimable",
+    "preempt_jobs",
+    "reclaim_jobs",
     "on_placed",
     "on_undone",
 )
-"""Callbacks by name. `README.md` of this package says what each is asked and how answers combine."""
+"""Callbacks by name; `README.md` of this package says what each is asked."""
 
-FLAG_OF = {"job_enqueueable": "job_enqueued", "victim_order": "victim_order"}
+FLAG_OF = {
+    "job_enqueueable": "job_enqueued",
+    "victim_order": "queue_order",
+    "preempt_jobs": "preemptable",
+    "reclaim_jobs": "reclaimable",
+}
 """Callbacks that are switched by a flag of another name."""
 
 UNGATED = frozenset({"job_valid", "on_placed", "on_undone"})
@@ -360,6 +367,8 @@ class Session:
         self.has_releasing = bool(self.releasing.any())
         self.touched: list[int] = []
         self.journal: list[Entry] = []
+        self.evicted: set[str] = set()
+        """Keys of the tasks evicted in this cycle."""
         self.queues: dict[str, QueueView] = {}
         self.jobs: dict[str, JobView] = {}
         self.reasons: dict[str, Reason] = {}
@@ -367,6 +376,8 @@ class Session:
         self.reservations: dict[str, Reservation] = {}
         self.kept: dict[str, Int64] = {}
         """Reserved amounts by job, int64[R, N], already taken out of `free`."""
+        self.focus: Bools | None = None
+        """Nodes to which placement is confined: those kept for the job that is being placed."""
         self.may_borrow = False
         """True while queues may be served above what they deserve (backfill)."""
         self.callbacks: dict[str, list[list[Callback]]] = {name: [] for name in CALLBACKS}
@@ -468,6 +479,39 @@ class Session:
         self.free += kept
         self.touched.extend(int(n) for n in np.flatnonzero(kept.any(axis=0)))
         return self.reservations.pop(job)
+
+    def keep_rest(self, reservation: Reservation, job: JobView) -> None:
+        """Keep what of a reservation the job has not used, as long as tasks of it wait."""
+        if not job.pending_count:
+            return
+        rest = {name: dict(amounts) for name, amounts in reservation.amounts_by_node.items()}
+        for entry in self.journal:
+            if entry.job is not job or entry.kind is EntryKind.EVICT:
+                continue
+            left = rest.get(self.tables.nodes.names[entry.node], {})
+            for d, amount in entry.role.shape.items:
+                name = self.tables.resources.names[d]
+                if name in left:
+                    left[name] -= amount
+        amounts_by_node = {
+            name: kept
+            for name, amounts in rest.items()
+            if (kept := {k: v for k, v in amounts.items() if v > 0})
+        }
+        if amounts_by_node:
+            self.keep(
+                replace(reservation, amounts_by_node=amounts_by_node),
+                index=self.tables.nodes.index,
+            )
+
+    def nodes_of(self, reservation: Reservation) -> Bools:
+        """Return bool[N]: the nodes of a reservation."""
+        mask: Bools = np.zeros(self.tables.nodes.count, dtype=bool)
+        for name in reservation.amounts_by_node:
+            node = self.tables.nodes.index.get(name)
+            if node is not None:
+                mask[node] = True
+        return mask
 
     # -- plugins --------------------------------------------------------------------------------
 
@@ -619,6 +663,8 @@ class Session:
         scores = self.shape_nodes(shape).scores
         if scores is None:
             return -1
+        if self.focus is not None:
+            scores = np.where(self.focus, scores, -np.inf)
         best = int(scores.argmax())
         return best if scores[best] > -np.inf else -1
 
@@ -631,6 +677,8 @@ class Session:
     def future_fits(self, shape: Shape) -> Bools:
         """Return bool[N]: nodes where the shape fits once everything releasing has gone."""
         fits = self.shape_nodes(shape).mask.copy()
+        if self.focus is not None:
+            fits &= self.focus
         for d, amount in shape.items:
             fits &= self.free[d] + self.releasing[d] - self.promised[d] >= amount
         return fits
@@ -719,14 +767,14 @@ class Session:
         if devices is None:
             return False
         entry = Entry(EntryKind.PLACE, job, role, role.pending.pop(), node, devices)
-        self._apply(entry)
+        self.apply(entry)
         self.journal.append(entry)
         return True
 
     def promise(self, job: JobView, role: RoleView, node: int) -> None:
         """Promise the role's next pending task room that is still being freed."""
         entry = Entry(EntryKind.PROMISE, job, role, role.pending.pop(), node)
-        self._apply(entry)
+        self.apply(entry)
         self.journal.append(entry)
 
     def evict(self, unit: Unit, *, action: str, beneficiary: str | None) -> None:
@@ -742,7 +790,7 @@ class Session:
                 beneficiary=beneficiary,
                 is_elastic=not unit.is_whole,
             )
-            self._apply(entry)
+            self.apply(entry)
             self.journal.append(entry)
 
     def undo(self, entry: Entry) -> None:
@@ -763,6 +811,7 @@ class Session:
             self._undo_pending(entry)
             self._account(job, shape, -1)
         else:
+            self.evicted.discard(entry.task.key)
             if node >= 0:
                 self.releasing[:, node] -= shape.vector
             role.ready += 1
@@ -782,10 +831,12 @@ class Session:
         if entry.role.shape.is_best_effort:
             entry.job.best_effort += 1
 
-    def _apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
+        """Take one step; the journal is the caller's."""
         job, role, node = entry.job, entry.role, entry.node
         shape = role.shape
         if entry.kind is EntryKind.EVICT:
+            self.evicted.add(entry.task.key)
             if node >= 0:
                 self.releasing[:, node] += shape.vector
             self.has_releasing = True
@@ -827,7 +878,7 @@ class Session:
 
     def held_tasks(self, job: JobView) -> list[tuple[RoleView, Task, int]]:
         """Return what a job still holds, evictions of this cycle left out."""
-        gone = {e.task.key for e in self.journal if e.kind is EntryKind.EVICT and e.job is job}
+        gone = self.evicted
         return [
             (role, task, node)
             for role in job.roles

@@ -168,6 +168,7 @@ class JobRow:
     __slots__ = (
         "allocated",
         "held_count",
+        "is_elastic",
         "is_valid",
         "job",
         "min_available",
@@ -209,6 +210,7 @@ class JobRow:
             is_valid = is_valid and total >= role.role.min_available
         self.min_available = max(job.min_available, role_min_sum)
         self.is_valid = is_valid and valid >= self.min_available
+        self.is_elastic = self.held_count + done > self.min_available
         if not (job.is_runnable and self.is_valid):
             self.requested = [0] * width
         for d, amount in enumerate(self.allocated):
@@ -326,6 +328,12 @@ class Tables:
         self.queue_requested: dict[str, list[int]] = {}
         self.queue_releasing: dict[str, list[int]] = {}
         self.owners_by_queue: dict[str, Counter[str]] = {}
+        self.holders: dict[str, dict[str, JobRow]] = {}
+        """Queue -> rows of the jobs that hold something."""
+        self.elastic: dict[str, dict[str, JobRow]] = {}
+        """Queue -> rows of the jobs that hold more than their minimum."""
+        self.by_priority: dict[str, dict[int, dict[str, JobRow]]] = {}
+        """Queue -> priority -> rows of the jobs that hold something."""
         self._shape_by_key: dict[ShapeKey, Shape] = {}
         self._shape_by_role: dict[int, tuple[Role, Shape]] = {}
         self.jobs: tuple[Job, ...] = ()
@@ -416,6 +424,8 @@ class Tables:
         owners[job.owner] += sign
         if not owners[job.owner]:
             del owners[job.owner]
+        if row.held_count:
+            self._index_holder(row, is_added=sign > 0)
         for role in row.roles:
             vector = role.shape.vector * sign
             for _, node in role.held:
@@ -430,6 +440,22 @@ class Tables:
             for _, node in role.promised:
                 if node >= 0:
                     self.promised[:, node] += vector
+
+    def _index_holder(self, row: JobRow, *, is_added: bool) -> None:
+        job = row.job
+        places = [
+            self.holders.setdefault(job.queue, {}),
+            self.by_priority.setdefault(job.queue, {}).setdefault(job.priority, {}),
+        ]
+        if row.is_elastic:
+            places.append(self.elastic.setdefault(job.queue, {}))
+        for place in places:
+            if is_added:
+                place[job.key] = row
+            else:
+                del place[job.key]
+        if not is_added and not self.by_priority[job.queue][job.priority]:
+            del self.by_priority[job.queue][job.priority]
 
     def _note(self, node: int, key: str, sign: int) -> None:
         keys = self.rows_by_node.get(node)

@@ -211,6 +211,8 @@ class Reservation:
     expires_at: float
     reason: str = "sla"
     """`sla` (waited past its time) or `evicted` (room was made for it)."""
+    starts_at: float | None = None
+    """When the job can start at the latest, from the time limits of what runs there; if known."""
 
 
 @dataclass(frozen=True, slots=True)

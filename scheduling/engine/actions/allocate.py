@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduling.engine.actions.serving import admitted, serve
-from scheduling.engine.session import Session
+from scheduling.engine.session import JobView, Session
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:
-    """Place the jobs that wait; with `shares` no queue gets more than it deserves here."""
-    del arguments
-    serve(session, [job for job in admitted(session) if has_requests(session, job.key)])
+    """Place the jobs that wait; with `shares` no queue gets more than it deserves here.
+
+    Argument `elastic` (default true): gangs that are complete grow task by task. Terrace's default
+    leaves that to the elastic action, which runs after preempt and reclaim, so that no task is
+    started in the room that a gang then has to be given by evictions.
+    """
+    may_grow = arguments.get("elastic", "true").lower() != "false"
+    jobs = [
+        job
+        for job in admitted(session)
+        if has_requests(job) and (may_grow or not session.is_job_ready(job))
+    ]
+    serve(session, jobs, may_grow=may_grow)
 
 
-def has_requests(session: Session, key: str) -> bool:
+def has_requests(job: JobView) -> bool:
     """Return whether a job has a pending task that asks for more than a slot."""
-    view = session.jobs[key]
-    return any(r.pending and not r.shape.is_best_effort for r in view.roles)
+    return any(r.pending and not r.shape.is_best_effort for r in job.roles)

@@ -21,7 +21,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     """Lend what no queue is entitled to, then place best-effort tasks."""
     del arguments
     session.may_borrow = True
-    serve(session, [job for job in admitted(session) if _may_borrow(session, job)])
+    serve(session, [job for job in admitted(session) if _may_borrow(session, job)], may_grow=True)
     _place_best_effort(session)
     session.may_borrow = False
 

@@ -186,12 +186,12 @@ def _ask(job: JobView) -> tuple[int, int] | None:
     return role.shape.index, max(1, job.missing())
 
 
-def serve(session: Session, jobs: Iterable[JobView]) -> None:
+def serve(session: Session, jobs: Iterable[JobView], *, may_grow: bool) -> None:
     """Place what fits of the jobs, in order.
 
     1. The first queue gives its first job. 2. The job gets its gang's missing tasks, wholly or
     not at all, or, if the gang is complete, one elastic task. 3. With tasks left it goes back
-    into line, and so does the queue.
+    into line, where `may_grow` lets it take elastic tasks, and so does the queue.
     """
     lines = Lines(session, jobs)
     misses = Misses()
@@ -205,7 +205,7 @@ def serve(session: Session, jobs: Iterable[JobView]) -> None:
         reason = _serve_job(session, job, misses)
         if reason is None:
             session.reasons.pop(job.key, None)
-            if job.pending_count and session.is_job_ready(job):
+            if may_grow and job.pending_count and session.is_job_ready(job):
                 lines.return_job(job)
         else:
             session.reasons[job.key] = reason
@@ -224,12 +224,16 @@ def _serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
         if known is not None:
             return known
     own = session.give_up(job.key)
-    reason = place_job(session, job)
-    if own is not None and not job.is_ready():
-        if reason is None:
-            # A promise: the room that was kept for the job is now held by its promised tasks.
-            return None
-        session.keep(own, index=session.tables.nodes.index)
+    if own is not None:
+        session.focus = session.nodes_of(own)
+        reason = place_job(session, job)
+        session.focus = None
+        if reason is not None:
+            reason = place_job(session, job)
+    else:
+        reason = place_job(session, job)
+    if own is not None:
+        session.keep_rest(own, job)
     elif reason is not None:
         misses.note(job, reason)
     return reason

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduling.engine.session import Claim, JobView, Plugin, Unit
 
 TOLERANCE = 1e-6
@@ -12,10 +14,10 @@ class Drf(Plugin):
 
     name = "drf"
 
-    def _share(self, amounts: list[int]) -> float:
+    def _share(self, amounts: Sequence[int]) -> float:
         total = self.session.total
         return max(
-            (a / total[d] if total[d] else 1.0) for d, a in enumerate(amounts) if a or d == 0
+            (a / total[d] if total[d] else 1.0 for d, a in enumerate(amounts) if a), default=0.0
         )
 
     def job_order(self, job: JobView) -> float:
@@ -24,19 +26,10 @@ class Drf(Plugin):
 
     def preemptable(self, claim: Claim, unit: Unit) -> bool:
         """Allow a task if its job stays at or above the share that the preemptor gets."""
-        job = unit.job
         own = [a + r for a, r in zip(claim.job.allocated, claim.role.shape.request, strict=True)]
-        left = list(job.allocated)
-        for role, task, _ in _with_removed(claim, job, unit):
-            del task
-            for d, amount in role.shape.items:
+        left = list(unit.job.allocated)
+        for gone in (unit, *(u for u in claim.removed.units if u.job is unit.job)):
+            for d, amount in enumerate(gone.amounts(self.session.width)):
                 left[d] -= amount
         mine, theirs = self._share(own), self._share(left)
         return mine < theirs or abs(mine - theirs) <= TOLERANCE
-
-
-def _with_removed(claim: Claim, job: JobView, unit: Unit):  # type: ignore[no-untyped-def]
-    yield from unit.tasks
-    for other in claim.removed.units:
-        if other.job is job:
-            yield from other.tasks

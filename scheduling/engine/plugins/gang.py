@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Claim, JobView, Plugin, Unit, Vote
+from scheduling.engine.session import Claim, JobView, Plugin, QueueView, Unit, Vote
 from scheduling.engine.types import Reason
 
 
@@ -64,3 +66,22 @@ class Gang(Plugin):
 
     preemptable = _may_evict
     reclaimable = _may_evict
+
+    def preempt_jobs(self, queue: QueueView, priority: int) -> Collection[str] | None:
+        """Name the jobs of the queue that hold more than their minimum."""
+        del priority
+        if self.flag("gang.wholeGangs", default=False):
+            return None
+        return self.session.tables.elastic.get(queue.name, {}).keys()
+
+    def reclaim_jobs(self, queue: QueueView, priority: int) -> Collection[str] | None:
+        """Name the jobs of other queues that hold more than their minimum."""
+        del priority
+        if self.flag("gang.wholeGangs", default=False):
+            return None
+        return {
+            key
+            for name, rows in self.session.tables.elastic.items()
+            if name != queue.name
+            for key in rows
+        }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from scheduling.engine.fairness.water_filling import Claimant, fill_tree
 from scheduling.engine.reasons import ReasonCode
@@ -195,6 +195,26 @@ class Shares(Plugin):
                     if held - amount < min(level.min[d], level.deserved[d]):
                         return False
         return True
+
+    def reclaim_jobs(self, queue: QueueView, priority: int) -> Collection[str] | None:
+        """Name the jobs of queues that are above what they deserve where the paths part."""
+        del priority
+        names: set[str] = set()
+        for name, rows in self.session.tables.holders.items():
+            other = self.session.queues.get(name)
+            if other is None or other is queue:
+                continue
+            side = next(
+                (v for v, own in zip(other.path, queue.path, strict=False) if v is not own), None
+            )
+            if side is None:
+                continue
+            contested = self.contested[side.parent.name if side.parent is not None else ""]
+            if any(
+                level.allocated[d] > level.deserved[d] for d in contested for level in (side, other)
+            ):
+                names.update(rows)
+        return names
 
 
 def share_of(queue: QueueView) -> float:

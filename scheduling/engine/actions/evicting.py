@@ -1,0 +1,331 @@
+"""Make room for a whole gang by evicting the least: the search that preempt and reclaim share."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduling.engine.actions.serving import (
+    admitted,
+    next_role,
+    roles_in_order,
+)
+from scheduling.engine.session import (
+    Claim,
+    Entry,
+    EntryKind,
+    JobView,
+    QueueView,
+    Removed,
+    RoleView,
+    Session,
+    Statement,
+    Unit,
+    is_live,
+)
+from scheduling.engine.tables import Int64
+from scheduling.engine.types import Task
+
+Held = tuple[RoleView, Task, int]
+Cost = tuple[int, int, int, int, float]
+"""Gangs broken, highest priority among the victims, places among what is to be spared (how far
+the queues are above their share), tasks, seconds of work lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """The jobs that may lose tasks to a claim, cheapest first, and where their tasks are."""
+
+    jobs: tuple[JobView, ...]
+    by_node: dict[int, list[tuple[int, JobView, list[Held]]]]
+    """Node -> (rank of the job, job, its tasks there, cheapest first)."""
+    room: Int64
+    """What all of them hold, int64[R, N]; evictions made since are not taken out."""
+
+
+@dataclass(order=True, slots=True)
+class Offer:
+    """A node where the task would fit after evicting some units."""
+
+    cost: Cost
+    node: int
+    units: tuple[Unit, ...] = field(compare=False)
+
+
+def starving_jobs(session: Session) -> list[JobView]:
+    """Return the admitted jobs that lack tasks for their minimum (or want to grow)."""
+    return [job for job in admitted(session) if session.is_job_starving(job)]
+
+
+def victim_keys(
+    session: Session, action: str, queue: QueueView, priority: int, keys: Iterable[str]
+) -> set[str]:
+    """Narrow job keys down to those that every plugin with an opinion could give up."""
+    left = set(keys)
+    for callback in session.each(f"{action}_jobs"):
+        allowed = callback(queue, priority)
+        if allowed is not None:
+            left &= allowed
+    return left
+
+
+def gather(session: Session, keys: Iterable[str], *, beneficiary: JobView) -> Victims:
+    """Rank the victims' jobs, cheapest first, and index what they hold by node.
+
+    Cheapest: of the queue furthest above its share, then last in the order of jobs (lowest
+    priority, newest). Of one job the tasks of the lowest priority and the highest index go first.
+    """
+    orders = session.each("victim_order")
+    views = [view for key in keys if (view := session.view(key)) is not None]
+    views = [view for view in views if view.job.preemptable is not False]
+    views.sort(key=session.job_key, reverse=True)
+    views.sort(key=lambda v: [callback(v.queue) for callback in orders])
+    by_node: dict[int, list[tuple[int, JobView, list[Held]]]] = {}
+    room = np.zeros_like(session.free)
+    for rank, view in enumerate(views):
+        here: dict[int, list[Held]] = {}
+        for held in session.held_tasks(view):
+            role, task, node = held
+            if node < 0 or not is_live(task) or not role.role.preemptable:
+                continue
+            if view is beneficiary and role.role.priority >= _top_priority(beneficiary):
+                continue
+            here.setdefault(node, []).append(held)
+            room[:, node] += role.shape.vector
+        for node, tasks in here.items():
+            tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
+            by_node.setdefault(node, []).append((rank, view, tasks))
+    return Victims(tuple(views), by_node, room)
+
+
+def _top_priority(job: JobView) -> int:
+    return max((r.role.priority for r in job.roles if r.pending), default=0)
+
+
+class Search:
+    """Room for one job: places its missing tasks on room that is free, being freed or evicted."""
+
+    def __init__(
+        self, session: Session, job: JobView, *, action: str, veto: str, victims: Victims
+    ) -> None:
+        """Take the callbacks that veto."""
+        self.session = session
+        self.job = job
+        self.action = action
+        self.victims = victims
+        self._vetoes = session.each(veto)
+        self._offers: dict[int, list[Offer]] = {}
+
+    def run(self, may_take: Callable[[RoleView], bool], *, count: int | None = None) -> bool:
+        """Place the whole gang, evicting the least; True if it stands, else all is undone.
+
+        With `count` that many tasks are placed, else as many as the gang lacks.
+
+        1. Task by task: a node that needs no eviction, else the cheapest offer of any node.
+        2. If the gang is complete, spare every victim that turns out not to be needed, the most
+        valuable first.
+        """
+        session, job = self.session, self.job
+        statement = Statement(session)
+        roles = roles_in_order(session, job)
+        start = job.placed
+        while session.is_job_starving(job) if count is None else job.placed < start + count:
+            role = next_role(roles, {})
+            if role is None or not may_take(role) or not self._place(role):
+                break
+        if job.placed == start or not session.is_job_pipelined(job) or not job.is_pipelined():
+            statement.rollback()
+            return False
+        self._spare(statement)
+        return True
+
+    def _place(self, role: RoleView) -> bool:
+        session = self.session
+        if session.refusal(self.job, role) is None:
+            node = _best_promise(session, role)
+            if node >= 0:
+                session.promise(self.job, role, node)
+                return True
+        offers = self._offers.get(role.row.position)
+        if offers is None:
+            offers = self._offers[role.row.position] = self._all_offers(role)
+        while offers:
+            offer = heapq.heappop(offers)
+            current = self._offer(role, offer.node)
+            if current is None:
+                continue
+            if offers and current > offers[0]:
+                heapq.heappush(offers, current)
+                continue
+            if self._take(role, current):
+                again = self._offer(role, offer.node)
+                if again is not None:
+                    heapq.heappush(offers, again)
+                return True
+        return False
+
+    def _take(self, role: RoleView, offer: Offer) -> bool:
+        session = self.session
+        statement = Statement(session)
+        for unit in offer.units:
+            session.evict(unit, action=self.action, beneficiary=self.job.key)
+        if session.refusal(self.job, role) is not None:
+            statement.rollback()
+            return False
+        session.promise(self.job, role, offer.node)
+        return True
+
+    def _all_offers(self, role: RoleView) -> list[Offer]:
+        """Return a heap of the offers of all nodes that could have room after evictions."""
+        session, shape = self.session, role.shape
+        could = session.shape_nodes(shape).mask.copy()
+        for d, amount in shape.items:
+            future = session.free[d] + session.releasing[d] - session.promised[d]
+            could &= future + self.victims.room[d] >= amount
+        offers = []
+        for node in sorted(self.victims.by_node):
+            if could[node]:
+                offer = self._offer(role, node)
+                if offer is not None:
+                    offers.append(offer)
+        heapq.heapify(offers)
+        return offers
+
+    def _offer(self, role: RoleView, node: int) -> Offer | None:
+        """Return the cheapest units of a node whose eviction makes room there, None if none do.
+
+        Elastic tasks first, in order of their jobs; then whole gangs; what the later ones make
+        unnecessary is spared again.
+        """
+        session = self.session
+        short = self._shortage(role, node)
+        removed = Removed(session.width)
+        claim = Claim(self.action, self.job, role, removed)
+        whole: list[JobView] = []
+        for _, view, tasks in self.victims.by_node.get(node, ()):
+            for held in tasks:
+                if not any(amount > 0 for amount in short.values()):
+                    break
+                unit = Unit(view, (held,))
+                if held[1].key in session.evicted or not _helps(unit, short):
+                    continue
+                if self._allows(claim, unit):
+                    removed.add(unit)
+                    _reduce(short, unit, node, 1)
+                elif view not in whole:
+                    whole.append(view)
+        for view in whole:
+            if not any(amount > 0 for amount in short.values()):
+                break
+            gang = self._whole_unit(view, removed)
+            if gang is not None and self._allows(claim, gang):
+                removed.add(gang)
+                _reduce(short, gang, node, 1)
+        if any(amount > 0 for amount in short.values()):
+            return None
+        for unit in reversed(list(removed.units)):
+            _reduce(short, unit, node, -1)
+            if any(amount > 0 for amount in short.values()):
+                _reduce(short, unit, node, 1)
+            else:
+                removed.drop(unit)
+        return Offer(self._cost(removed.units), node, tuple(removed.units))
+
+    def _shortage(self, role: RoleView, node: int) -> dict[int, int]:
+        """Return what is missing by resource: on the node, or under the limit that refuses."""
+        session = self.session
+        free = session.future_free(node)
+        short = {d: amount - free[d] for d, amount in role.shape.items if amount > free[d]}
+        refusal = session.refusal(self.job, role)
+        if refusal is not None:
+            resource = refusal.params.get("resource")
+            d = session.tables.resources.index.get(str(resource), -1)
+            limit = refusal.params.get("max", refusal.params.get("deserved"))
+            held = refusal.params.get("allocated")
+            if d >= 0 and isinstance(limit, int) and isinstance(held, int):
+                short[d] = max(short.get(d, 0), held + role.shape.request[d] - limit)
+        return short
+
+    def _whole_unit(self, view: JobView, removed: Removed) -> Unit | None:
+        """Return all that a job still holds as one unit, None if part of it must not be evicted."""
+        held = [h for h in self.session.held_tasks(view) if h[1].key not in removed.tasks]
+        if not held or view is self.job:
+            return None
+        if not all(is_live(task) and role.role.preemptable for role, task, _ in held):
+            return None
+        return Unit(view, tuple(held), is_whole=True)
+
+    def _allows(self, claim: Claim, unit: Unit) -> bool:
+        return all(callback(claim, unit) for callback in self._vetoes)
+
+    def _cost(self, units: Sequence[Unit]) -> Cost:
+        ranks = {view.key: rank for rank, view in enumerate(self.victims.jobs)}
+        now = self.session.now
+        tasks = [task for unit in units for _, task, _ in unit.tasks]
+        return (
+            sum(unit.is_whole for unit in units),
+            max((unit.job.job.priority for unit in units), default=-(2**31)),
+            len(tasks),
+            sum(ranks[unit.job.key] for unit in units),
+            sum(now - task.started_at for task in tasks if task.started_at is not None),
+        )
+
+    def _spare(self, statement: Statement) -> None:
+        """Take back evictions that the gang as a whole does not need."""
+        session = self.session
+        entries = [e for e in statement.commit() if e.kind is EntryKind.EVICT]
+        groups: dict[str, list[int]] = {}
+        for position, entry in enumerate(entries):
+            name = entry.task.key if entry.is_elastic else f"{entry.job.key} whole"
+            groups.setdefault(name, []).append(position)
+        kept_out: set[int] = set()
+        for positions in reversed(list(groups.values())):
+            chosen = [entries[p] for p in positions]
+            for entry in chosen:
+                session.undo(entry)
+            if self._still_stands(chosen):
+                kept_out.update(id(entry) for entry in chosen)
+            else:
+                for entry in chosen:
+                    session.apply(entry)
+        if kept_out:
+            session.journal[:] = [e for e in session.journal if id(e) not in kept_out]
+
+    def _still_stands(self, spared: Sequence[Entry]) -> bool:
+        """Return whether the promises hold with some victims spared."""
+        session = self.session
+        for node in {e.node for e in spared if e.node >= 0}:
+            if any(amount < 0 for amount in session.future_free(node)):
+                return False
+        return all(
+            allocated <= most
+            for level in self.job.queue.path
+            for allocated, most in zip(level.allocated, level.max, strict=True)
+        )
+
+
+def _best_promise(session: Session, role: RoleView) -> int:
+    """Return the best node that has, or will have, room for a task without any eviction."""
+    fits = session.future_fits(role.shape)
+    if not fits.any():
+        return -1
+    scores = np.where(fits, 0.0, -np.inf)
+    for callback in session.each("node_order"):
+        scores += callback(role.shape, slice(None))
+    return int(scores.argmax())
+
+
+def _helps(unit: Unit, short: dict[int, int]) -> bool:
+    request = unit.tasks[0][0].shape.request
+    return any(amount > 0 and request[d] for d, amount in short.items())
+
+
+def _reduce(short: dict[int, int], unit: Unit, node: int, sign: int) -> None:
+    """Book what a unit frees on a node against what is missing there."""
+    for role, _, at in unit.tasks:
+        if at == node:
+            for d in short:
+                short[d] -= sign * role.shape.request[d]

@@ -1,0 +1,94 @@
+"""The reclaim action: a queue takes back what others hold above their share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from scheduling.engine.actions.evicting import (
+    Search,
+    Victims,
+    gather,
+    starving_jobs,
+    victim_keys,
+)
+from scheduling.engine.actions.serving import Lines
+from scheduling.engine.session import JobView, RoleView, Session
+
+NAME = "reclaim"
+
+
+def run(session: Session, arguments: Mapping[str, str]) -> None:
+    """Serve starving jobs of queues below their share; evict only if the whole gang then fits."""
+    del arguments
+    jobs = starving_jobs(session)
+    if jobs:
+        Reclaim(session).serve(jobs, count=None)
+
+
+class Reclaim:
+    """One run of the action; the victims of a queue's jobs are gathered once."""
+
+    def __init__(self, session: Session) -> None:
+        """Start with nothing gathered."""
+        self.session = session
+        self._victims: dict[tuple[str, int], Victims | None] = {}
+        self._gates: list[Callable[[JobView, RoleView], bool]] = session.each("preemptive")
+
+    def serve(self, jobs: list[JobView], *, count: int | None) -> None:
+        """Make room job by job, in order; `count` tasks at a time, or the gang's lack."""
+        session = self.session
+        lines = Lines(session, jobs)
+        misses: set[tuple[object, ...]] = set()
+        while (queue := lines.next_queue()) is not None:
+            if session.is_overused(queue):
+                lines.rest(queue)
+                continue
+            if (job := lines.next_job(queue)) is None:
+                continue
+            ask = _ask(job)
+            if ask not in misses:
+                if not self._make_room(job, count):
+                    misses.add(ask)
+                elif count is not None and job.pending_count:
+                    lines.return_job(job)
+            lines.return_queue(queue)
+
+    def _make_room(self, job: JobView, count: int | None) -> bool:
+        session = self.session
+        roles = [r for r in job.roles if r.pending]
+        if not roles or not self._may_take(job, roles[0]):
+            return False
+        victims = self._victims_for(job)
+        if victims is None:
+            return False
+        own = session.give_up(job.key)
+        search = Search(session, job, action=NAME, veto="reclaimable", victims=victims)
+        if search.run(lambda role: self._may_take(job, role), count=count):
+            session.reasons.pop(job.key, None)
+            return True
+        if own is not None:
+            session.keep(own, index=session.tables.nodes.index)
+        return False
+
+    def _may_take(self, job: JobView, role: RoleView) -> bool:
+        return all(gate(job, role) for gate in self._gates)
+
+    def _victims_for(self, job: JobView) -> Victims | None:
+        """Return the tasks that the job's queue might take back, None if there are none."""
+        place = (job.queue.name, job.job.priority)
+        if place not in self._victims:
+            others = [
+                key
+                for name, rows in self.session.tables.holders.items()
+                if name != job.queue.name
+                for key in rows
+            ]
+            keys = victim_keys(self.session, NAME, job.queue, job.job.priority, others)
+            self._victims[place] = gather(self.session, keys, beneficiary=job) if keys else None
+        return self._victims[place]
+
+
+def _ask(job: JobView) -> tuple[object, ...]:
+    """Return what makes two jobs fail alike."""
+    roles = tuple((r.shape.index, r.needed, bool(r.pending)) for r in job.roles)
+    return job.queue.name, job.job.priority, job.missing(), roles

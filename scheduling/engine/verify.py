@@ -1,0 +1,429 @@
+"""Check a plan against its snapshot without trusting the engine: no code is shared with actions.
+
+`check` counts everything again from the snapshot, in plain dictionaries. It says what is wrong
+with a plan, never how to mend it; whoever applies plans refuses one with a violation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from scheduling.engine.types import (
+    GPU,
+    PODS,
+    Amounts,
+    Binding,
+    Eviction,
+    Job,
+    Node,
+    Plan,
+    Queue,
+    QueueState,
+    Requirement,
+    Reservation,
+    Role,
+    Snapshot,
+    Task,
+    TaskState,
+)
+
+LIVE = frozenset({TaskState.BOUND, TaskState.RUNNING})
+HOLDS = frozenset({TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING, TaskState.RELEASING})
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that a plan must not do: a code, the task, job, node or queue, and numbers."""
+
+    code: str
+    subject: str
+    params: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A task with the job and role that it belongs to."""
+
+    job: Job
+    role: Role
+    task: Task
+
+    @property
+    def request(self) -> dict[str, int]:
+        """What the task takes, its slot included."""
+        return {PODS: 1000, **self.role.request}
+
+
+class Facts:
+    """What the snapshot says, indexed."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Index tasks, nodes and queues; sum up what is held before and after."""
+        self.snapshot = snapshot
+        self.plan = plan
+        self.nodes: dict[str, Node] = {n.name: n for n in snapshot.nodes}
+        self.queues: dict[str, Queue] = {q.name: q for q in snapshot.queues}
+        self.jobs: dict[str, Job] = {j.key: j for j in snapshot.jobs}
+        self.places: dict[str, Place] = {}
+        for job in snapshot.jobs:
+            roles = {role.name: role for role in job.roles}
+            for task in job.tasks:
+                self.places[task.key] = Place(job, roles[task.role], task)
+        self.bound: dict[str, Binding] = {b.task: b for b in plan.binds}
+        self.evicted: dict[str, Eviction] = {e.task: e for e in plan.evictions}
+        self.held_by_node: dict[str, Counter[str]] = defaultdict(Counter)
+        self.held_by_queue: dict[str, Counter[str]] = defaultdict(Counter)
+        for place in self.places.values():
+            if place.task.state in HOLDS:
+                if place.task.node is not None:
+                    self.held_by_node[place.task.node].update(place.request)
+                for queue in self.path(place.job.queue):
+                    self.held_by_queue[queue.name].update(place.request)
+
+    def path(self, name: str) -> list[Queue]:
+        """Return a queue and its ancestors."""
+        path: list[Queue] = []
+        queue = self.queues.get(name)
+        while queue is not None and queue not in path:
+            path.append(queue)
+            queue = self.queues.get(queue.parent) if queue.parent is not None else None
+        return path
+
+
+def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
+    """Return what is wrong with a plan; an empty list if it may be carried out."""
+    facts = Facts(snapshot, plan)
+    found = [
+        *_binds(facts),
+        *_rooms(facts),
+        *_queues(facts),
+        *_gangs(facts),
+        *_devices(facts),
+        *_evictions(facts),
+        *_promises(facts),
+        *_reservations(facts),
+        *_reasons(facts),
+    ]
+    return sorted(found, key=lambda v: (v.code, v.subject))
+
+
+def _binds(facts: Facts) -> Iterator[Violation]:
+    """Each bind is of a waiting task of a job that may run, to a node where it may run."""
+    for task, count in Counter(b.task for b in facts.plan.binds).items():
+        if count > 1:
+            yield Violation("bound_twice", task, {"times": count})
+    for binding in facts.plan.binds:
+        place = facts.places.get(binding.task)
+        if place is None or place.job.key != binding.job:
+            yield Violation("unknown_task", binding.task, {"job": binding.job})
+            continue
+        if place.task.state is not TaskState.PENDING:
+            yield Violation("not_pending", binding.task, {"state": str(place.task.state)})
+        if not place.job.is_runnable:
+            yield Violation("not_runnable", place.job.key)
+        if place.task.not_before > facts.snapshot.now:
+            yield Violation("back_off", binding.task, {"until": place.task.not_before})
+        node = facts.nodes.get(binding.node)
+        if node is None:
+            yield Violation("unknown_node", binding.task, {"node": binding.node})
+            continue
+        cause = _unfit(place.role, node)
+        if cause:
+            yield Violation("unfit_node", binding.task, {"node": node.name, "cause": cause})
+
+
+def _unfit(role: Role, node: Node) -> str:
+    """Return what keeps a role off a node, '' if nothing does."""
+    if not node.is_schedulable:
+        return "not_schedulable"
+    for taint in node.taints:
+        if taint.effect == "PreferNoSchedule":
+            continue
+        if not any(
+            t.effect in ("", taint.effect)
+            and (t.key == taint.key or (not t.key and t.operator == "Exists"))
+            and (t.operator == "Exists" or t.value == taint.value)
+            for t in role.tolerations
+        ):
+            return "taint"
+    if any(node.labels.get(k) != v for k, v in role.node_selector.items()):
+        return "selector"
+    if role.node_affinity and not any(
+        all(_is_met(r, node.labels.get(r.key)) for r in term) for term in role.node_affinity
+    ):
+        return "affinity"
+    if role.image and node.runtimes is not None and role.image not in node.runtimes:
+        return "runtime"
+    return ""
+
+
+def _is_met(requirement: Requirement, value: str | None) -> bool:
+    first = requirement.values[0] if requirement.values else ""
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            try:
+                left, right = int(value or ""), int(first)
+            except ValueError:
+                return False
+            return left > right if operator == "Gt" else left < right
+        case _:
+            return False
+
+
+def _rooms(facts: Facts) -> Iterator[Violation]:
+    """No node is given more than it has left."""
+    added: dict[str, Counter[str]] = defaultdict(Counter)
+    for binding in facts.plan.binds:
+        place = facts.places.get(binding.task)
+        if place is not None:
+            added[binding.node].update(place.request)
+    for name, amounts in added.items():
+        node = facts.nodes.get(name)
+        if node is None:
+            continue
+        for resource, amount in amounts.items():
+            if resource == PODS and PODS not in node.allocatable:
+                continue
+            held = facts.held_by_node[name][resource]
+            if amount and held + amount > node.allocatable.get(resource, 0):
+                yield Violation(
+                    "node_overfull",
+                    name,
+                    {
+                        "resource": resource,
+                        "held": held,
+                        "added": amount,
+                        "allocatable": node.allocatable.get(resource, 0),
+                    },
+                )
+
+
+def _queues(facts: Facts) -> Iterator[Violation]:
+    """No queue takes work while it is closed, or holds more than its max at any level."""
+    added: dict[str, Counter[str]] = defaultdict(Counter)
+    for binding in facts.plan.binds:
+        place = facts.places.get(binding.task)
+        if place is None:
+            continue
+        path = facts.path(place.job.queue)
+        if not path:
+            yield Violation("unknown_queue", place.job.key, {"queue": place.job.queue})
+        for queue in path:
+            added[queue.name].update(place.request)
+    parents = {q.parent for q in facts.queues.values()}
+    for name, amounts in added.items():
+        queue = facts.queues[name]
+        if queue.state is not QueueState.OPEN:
+            yield Violation("queue_not_open", name, {"state": str(queue.state)})
+        for resource, most in queue.max.items():
+            held = facts.held_by_queue[name][resource]
+            if amounts[resource] and held + amounts[resource] > most:
+                yield Violation(
+                    "queue_over_max",
+                    name,
+                    {"resource": resource, "held": held, "added": amounts[resource], "max": most},
+                )
+    for job in {p.job.key: p.job for b in facts.plan.binds if (p := facts.places.get(b.task))}:
+        if facts.jobs[job].queue in parents:
+            yield Violation("queue_not_leaf", job, {"queue": facts.jobs[job].queue})
+
+
+def _gangs(facts: Facts) -> Iterator[Violation]:
+    """A gang is started whole, and is never cut below its minimum unless it goes entirely."""
+    touched = {b.job for b in facts.plan.binds} | {e.job for e in facts.plan.evictions}
+    for key in sorted(touched):
+        job = facts.jobs.get(key)
+        if job is None:
+            continue
+        before: Counter[str] = Counter()
+        after: Counter[str] = Counter()
+        for task in job.tasks:
+            is_held = task.state in LIVE or task.state is TaskState.SUCCEEDED
+            before[task.role] += is_held
+            stays = is_held and task.key not in facts.evicted
+            after[task.role] += stays or task.key in facts.bound
+        live = any(t.state in LIVE and t.key not in facts.evicted for t in job.tasks)
+        has_binds = any(t.key in facts.bound for t in job.tasks)
+        if not has_binds and (not live or _lacks(job, before)):
+            continue
+        lacking = _lacks(job, after)
+        if lacking:
+            code = "gang_incomplete" if has_binds else "gang_broken"
+            yield Violation(code, key, {"lacking": lacking})
+
+
+def _lacks(job: Job, counts: Mapping[str, int]) -> str:
+    """Return what a gang lacks: a role's name, 'job', or '' if it is complete."""
+    for role in job.roles:
+        if counts[role.name] < role.min_available:
+            return role.name
+    return "job" if sum(counts.values()) < job.min_available else ""
+
+
+def _devices(facts: Facts) -> Iterator[Violation]:
+    """No device is given out beyond itself, and none that is not there or not healthy."""
+    taken: dict[tuple[str, str], int] = defaultdict(int)
+    for place in facts.places.values():
+        task = place.task
+        if task.state in HOLDS and task.node is not None and task.devices:
+            for device in task.devices:
+                taken[task.node, device] += place.role.request.get(GPU, 0) // len(task.devices)
+    for binding in facts.plan.binds:
+        place_or_none = facts.places.get(binding.task)
+        node = facts.nodes.get(binding.node)
+        if place_or_none is None or node is None or not node.devices:
+            continue
+        wanted = place_or_none.role.request.get(GPU, 0)
+        healthy = {d.id for d in node.devices if d.is_healthy}
+        if not set(binding.devices) <= healthy:
+            yield Violation("bad_device", binding.task, {"devices": binding.devices})
+        if len(binding.devices) != -(-wanted // 1000):
+            yield Violation("device_count", binding.task, {"devices": binding.devices})
+        for device in binding.devices:
+            taken[binding.node, device] += wanted // len(binding.devices)
+            if taken[binding.node, device] > 1000:
+                yield Violation("device_taken", binding.task, {"device": device})
+
+
+def _evictions(facts: Facts) -> Iterator[Violation]:
+    """Victims are live and may be evicted, each once, and somebody gets what they leave."""
+    for task, count in Counter(e.task for e in facts.plan.evictions).items():
+        if count > 1:
+            yield Violation("evicted_twice", task, {"times": count})
+    gains = {p.job for p in facts.plan.pipelined} | {b.job for b in facts.plan.binds}
+    freed: dict[str, Counter[str]] = defaultdict(Counter)
+    for eviction in facts.plan.evictions:
+        place = facts.places.get(eviction.task)
+        if place is None or place.job.key != eviction.job:
+            yield Violation("unknown_task", eviction.task, {"job": eviction.job})
+            continue
+        if place.task.state not in LIVE or place.task.node != eviction.node:
+            yield Violation("not_live", eviction.task, {"state": str(place.task.state)})
+        if not place.role.preemptable or place.job.preemptable is False:
+            yield Violation("not_preemptable", eviction.task)
+        if eviction.action in ("preempt", "reclaim") and eviction.beneficiary not in gains:
+            yield Violation("useless_eviction", eviction.task, {"for": eviction.beneficiary})
+        if eviction.action == "reclaim":
+            for queue in facts.path(place.job.queue):
+                freed[queue.name].update(place.request)
+    gained: dict[str, Counter[str]] = defaultdict(Counter)
+    for promise in facts.plan.pipelined:
+        place = facts.places.get(promise.task)
+        if place is not None:
+            for queue in facts.path(place.job.queue):
+                gained[queue.name].update(place.request)
+    for name, amounts in freed.items():
+        for resource, least in facts.queues[name].min.items():
+            before = facts.held_by_queue[name][resource]
+            after = before - amounts[resource] + gained[name][resource]
+            if amounts[resource] and after < least <= before:
+                yield Violation(
+                    "queue_under_min", name, {"resource": resource, "min": least, "left": after}
+                )
+
+
+def _promises(facts: Facts) -> Iterator[Violation]:
+    """Promised tasks wait, and there will be room once what is ending has ended."""
+    promised: dict[str, Counter[str]] = defaultdict(Counter)
+    for promise in facts.plan.pipelined:
+        place = facts.places.get(promise.task)
+        node = facts.nodes.get(promise.node)
+        if place is None or node is None or place.job.key != promise.job:
+            yield Violation("unknown_task", promise.task, {"job": promise.job})
+            continue
+        if place.task.state is not TaskState.PENDING or promise.task in facts.bound:
+            yield Violation("not_pending", promise.task, {"state": str(place.task.state)})
+        cause = _unfit(place.role, node)
+        if cause:
+            yield Violation("unfit_node", promise.task, {"node": node.name, "cause": cause})
+        promised[promise.node].update(place.request)
+    if not promised:
+        return
+    future: dict[str, Counter[str]] = defaultdict(Counter)
+    for place in facts.places.values():
+        task = place.task
+        if task.state in LIVE and task.node is not None and task.key not in facts.evicted:
+            future[task.node].update(place.request)
+    for binding in facts.plan.binds:
+        if binding.task in facts.places:
+            future[binding.node].update(facts.places[binding.task].request)
+    for name, amounts in promised.items():
+        allocatable = facts.nodes[name].allocatable
+        for resource, amount in amounts.items():
+            if resource == PODS and PODS not in allocatable:
+                continue
+            if amount and future[name][resource] + amount > allocatable.get(resource, 0):
+                yield Violation("promise_too_large", name, {"resource": resource})
+
+
+def _reservations(facts: Facts) -> Iterator[Violation]:
+    """Reserved room is for a job that waits, and others are not placed into it."""
+    added: dict[str, list[Place]] = defaultdict(list)
+    for binding in facts.plan.binds:
+        if binding.task in facts.places:
+            added[binding.node].append(facts.places[binding.task])
+    for reservation in facts.plan.reservations:
+        job = facts.jobs.get(reservation.job)
+        if job is None or not any(
+            t.state is TaskState.PENDING and t.key not in facts.bound for t in job.tasks
+        ):
+            yield Violation("useless_reservation", reservation.job)
+        if reservation.expires_at <= facts.snapshot.now:
+            yield Violation("expired_reservation", reservation.job)
+        for name, amounts in reservation.amounts_by_node.items():
+            node = facts.nodes.get(name)
+            if node is None:
+                yield Violation("unknown_node", reservation.job, {"node": name})
+                continue
+            yield from _intrusions(facts, reservation, node, amounts, added[name])
+
+
+def _intrusions(
+    facts: Facts, reservation: Reservation, node: Node, amounts: Amounts, places: list[Place]
+) -> Iterator[Violation]:
+    if reservation.reason != "sla":
+        return  # room that is being freed: `_promises` has counted it
+    owners = {r.job for r in facts.snapshot.reservations}
+    others: Counter[str] = Counter()
+    for place in places:
+        if place.job.key not in owners and not _ends_before(place, facts, reservation):
+            others.update(place.request)
+    for resource, kept in amounts.items():
+        if not kept or not others[resource] or resource not in node.allocatable:
+            continue
+        left = node.allocatable[resource] - facts.held_by_node[node.name][resource]
+        if left - others[resource] < kept:
+            yield Violation(
+                "room_reserved", node.name, {"for": reservation.job, "resource": resource}
+            )
+
+
+def _ends_before(place: Place, facts: Facts, reservation: Reservation) -> bool:
+    limit = place.job.time_limit_seconds
+    starts_at = reservation.starts_at
+    return limit is not None and starts_at is not None and facts.snapshot.now + limit <= starts_at
+
+
+def _reasons(facts: Facts) -> Iterator[Violation]:
+    """Every job that still waits says why."""
+    for job in facts.snapshot.jobs:
+        is_waiting = any(
+            t.state is TaskState.PENDING and t.key not in facts.bound for t in job.tasks
+        )
+        if is_waiting and job.key not in facts.plan.job_reasons:
+            promised = {p.task for p in facts.plan.pipelined}
+            if any(
+                t.state is TaskState.PENDING and t.key not in facts.bound and t.key not in promised
+                for t in job.tasks
+            ):
+                yield Violation("no_reason", job.key)

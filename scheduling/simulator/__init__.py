@@ -1,0 +1,1 @@
+"""A virtual cluster around the engine: apply plans, let time pass, see what would happen."""

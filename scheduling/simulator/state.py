@@ -1,0 +1,66 @@
+"""Apply a plan to a snapshot: the state that the cluster would be in afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from scheduling.engine.types import Binding, Job, Plan, Snapshot, Task, TaskState
+
+
+def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """Return the snapshot with the plan carried out: binds run, victims are being stopped."""
+    bound = {b.task: b for b in plan.binds}
+    evicted = {e.task for e in plan.evictions}
+
+    def change(job: Job) -> Job:
+        tasks = tuple(_after(task, bound, evicted, snapshot.now) for task in job.tasks)
+        is_same = all(a is b for a, b in zip(tasks, job.tasks, strict=True))
+        phase = plan.phases.get(job.key, job.phase)
+        if is_same and phase is job.phase:
+            return job
+        return replace(job, tasks=job.tasks if is_same else tasks, phase=phase)
+
+    return replace(
+        snapshot,
+        jobs=tuple(change(job) for job in snapshot.jobs),
+        reservations=plan.reservations,
+        version=snapshot.version + 1,
+    )
+
+
+def _after(task: Task, bound: dict[str, Binding], evicted: set[str], now: float) -> Task:
+    binding = bound.get(task.key)
+    if binding is not None:
+        return replace(
+            task,
+            state=TaskState.RUNNING,
+            node=binding.node,
+            devices=binding.devices,
+            started_at=now,
+        )
+    if task.key in evicted:
+        return replace(task, state=TaskState.RELEASING)
+    return task
+
+
+def release(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot once every task that was being stopped is gone and waits again."""
+    return change_tasks(
+        snapshot,
+        lambda task: (
+            replace(task, state=TaskState.PENDING, node=None, devices=(), started_at=None)
+            if task.state is TaskState.RELEASING
+            else task
+        ),
+    )
+
+
+def change_tasks(snapshot: Snapshot, change: Callable[[Task], Task]) -> Snapshot:
+    """Return the snapshot with every task changed; jobs without a change stay the same objects."""
+    jobs = []
+    for job in snapshot.jobs:
+        tasks = tuple(change(task) for task in job.tasks)
+        is_same = all(a is b for a, b in zip(tasks, job.tasks, strict=True))
+        jobs.append(job if is_same else replace(job, tasks=tasks))
+    return replace(snapshot, jobs=tuple(jobs), version=snapshot.version + 1)

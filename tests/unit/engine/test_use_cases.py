@@ -1,0 +1,172 @@
+"""The cases that users brought: gangs that must not deadlock, elastic jobs, fair queues."""
+
+from __future__ import annotations
+
+from scheduling.engine.reasons import ReasonCode
+from tests.scenarios import cycle, finish, run, settled
+
+TWO_JOBS = """
+    nodes  n1: gpu=4 devices
+    queue  q:
+    job    q/first: 4 x gpu=1
+    job    q/second: 4 x gpu=1
+"""
+
+
+def test_two_gangs_on_four_gpus_never_share() -> None:
+    """One gang runs whole and the other waits whole, with its numbers as the reason."""
+    outcome = cycle(TWO_JOBS)
+
+    assert outcome.held == {"q/first": 4}
+    reason = outcome.reason("q/second")
+    assert reason.code == ReasonCode.GANG_INCOMPLETE
+    assert reason.params["placeable"] == 0
+    assert reason.params["min_available"] == 4
+    assert reason.params["histogram"] == {"Insufficient nvidia.com/gpu": 1}
+
+
+def test_waiting_gang_starts_when_the_other_has_ended() -> None:
+    """The gang that waited gets all four GPUs, each device once."""
+    after = finish(settled(cycle(TWO_JOBS)), "q/first")
+
+    outcome = cycle(after)
+
+    assert outcome.bound("q/second") == 4
+    assert sorted(b.devices for b in outcome.plan.binds) == [(f"n1-gpu{i}",) for i in range(4)]
+
+
+def test_elastic_jobs_submitted_together_share_by_turns() -> None:
+    """Use case 1: both minimums are placed first, then single tasks in turn."""
+    outcome = cycle("""
+        nodes  n1: gpu=10
+        queue  q:
+        job    q/a: 10 x gpu=1 min=3
+        job    q/b: 10 x gpu=1 min=3
+    """)
+
+    assert "".join(job[-1] for job in outcome.order) == "aaabbbabab"
+
+
+def test_elastic_job_gives_way_inside_its_queue() -> None:
+    """Use case 2: five elastic tasks leave for the second job's minimum, and stay away."""
+    first = cycle("""
+        nodes  n1: gpu=10
+        queue  q:
+        job    q/old: 10 x gpu=1 min=5 running n1*10 phase=Running
+        job    q/new: 10 x gpu=1 min=5
+    """)
+
+    assert first.evicted == [f"q/old-{i}" for i in range(5, 10)]
+    assert first.pipelined("q/new") == 5
+    second = cycle(settled(first))
+    assert (second.held, second.evicted) == ({"q/old": 5, "q/new": 5}, [])
+    third = cycle(settled(second))
+    assert (third.binds, third.evicted) == ({}, [])
+
+
+def test_elastic_job_gives_way_to_another_queue() -> None:
+    """Use case 3: the second queue takes back its half, and nothing swings back."""
+    first = cycle("""
+        nodes  n1: gpu=10
+        queue  q1: weight=1
+        queue  q2: weight=1
+        job    q1/old: 10 x gpu=1 min=5 running n1*10 phase=Running
+        job    q2/new: 10 x gpu=1 min=5
+    """)
+
+    assert first.deserved() == {"q1": 5, "q2": 5}
+    assert first.evicted == [f"q1/old-{i}" for i in range(5, 10)]
+    second = cycle(settled(first))
+    assert second.held == {"q1/old": 5, "q2/new": 5}
+    assert cycle(settled(second)).evicted == []
+
+
+def test_elastic_tasks_of_an_unreclaimable_queue_give_way() -> None:
+    """Borrowed elastic tasks go back even where the queue is not reclaimable."""
+    outcome = cycle("""
+        nodes  n1: gpu=10
+        queue  q1: unreclaimable
+        queue  q2: unreclaimable
+        job    q1/old: 10 x gpu=1 min=5 running n1*10 phase=Running
+        job    q2/new: 10 x gpu=1 min=5
+    """)
+
+    assert outcome.evicted == [f"q1/old-{i}" for i in range(5, 10)]
+
+
+def test_two_queues_of_equal_weight_halve_the_cluster() -> None:
+    """Twenty single tasks of each queue wait for ten GPUs: five each."""
+    jobs = "\n".join(
+        f"job {q}/{i}: 1 x gpu=1 created={i if q == 'a' else 100 + i}"
+        for q in "ab"
+        for i in range(20)
+    )
+
+    outcome = cycle(f"nodes n1: gpu=10\nqueue a:\nqueue b:\n{jobs}")
+
+    assert [sum(b.job.startswith(q) for b in outcome.plan.binds) for q in "ab"] == [5, 5]
+
+
+TREE = """
+    nodes  n1 n2: gpu=8
+    queue  org:
+    queue  vision: parent=org min.gpu=8
+    queue  speech: parent=org min.gpu=8
+    queue  v1: parent=vision min.gpu=4
+    queue  v2: parent=vision min.gpu=4
+    queue  s1: parent=speech
+"""
+
+
+def test_idle_share_is_lent_to_siblings_first() -> None:
+    """What team v1 leaves idle goes to its sibling v2 before it goes to the other department."""
+    outcome = cycle(
+        TREE
+        + """
+        job    v2/a: 16 x gpu=1 min=1
+        job    s1/b: 16 x gpu=1 min=1
+    """
+    )
+
+    assert outcome.held == {"v2/a": 8, "s1/b": 8}
+
+
+def test_idle_department_is_lent_to_the_other() -> None:
+    """With nobody else waiting one team may use the whole cluster."""
+    outcome = cycle(TREE + "job s1/b: 20 x gpu=1 min=1")
+
+    assert outcome.held == {"s1/b": 16}
+
+
+def test_lent_share_is_taken_back_from_the_sibling() -> None:
+    """Team v1 comes back and gets its minimum from v2; the other department keeps its half."""
+    outcome = cycle(
+        TREE
+        + """
+        job    v2/a: 8 x gpu=1 min=1 running n1*8 phase=Running
+        job    s1/b: 8 x gpu=1 min=1 running n2*8 phase=Running
+        job    v1/c: 4 x gpu=1
+    """
+    )
+
+    assert outcome.evicted == [f"v2/a-{i}" for i in range(4, 8)]
+    assert outcome.pipelined("v1/c") == 4
+
+
+def test_nothing_swings_in_a_hundred_cycles() -> None:
+    """Three hungry queues settle, and nothing is evicted any more."""
+    scenario = """
+        nodes  n1 n2: gpu=5
+        queue  a:
+        queue  b:
+        queue  c:
+        job    a/x: 10 x gpu=1 min=1 running n1*5 n2*5 phase=Running
+        job    b/y: 10 x gpu=1 min=1
+        job    c/z: 10 x gpu=1 min=1
+    """
+    outcome = run(scenario, cycles=6)
+
+    for _ in range(94):
+        outcome = cycle(settled(outcome))
+        assert outcome.evicted == []
+    assert sorted(outcome.held.values()) == [3, 3, 4]
