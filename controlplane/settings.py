@@ -6,6 +6,7 @@ SECRET_KEY and PUBLIC_URL are then required. `docs/operations.md` lists every va
 """
 
 import secrets
+import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -104,6 +105,9 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "controlplane.middleware.actor.ActorMiddleware",
+    "controlplane.middleware.viewer.ViewerMiddleware",
+    "controlplane.middleware.refusals.RefusalMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"
@@ -239,7 +243,11 @@ _LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
 ALLOWED_HOSTS = env.words(
     "TERRACE_ALLOWED_HOSTS", [_public.hostname or "", *(_LOOPBACK if IS_EMBEDDED else [])]
 )
-CSRF_TRUSTED_ORIGINS = [PUBLIC_URL]
+# The embedded mode is reached by any name of the loopback interface.
+_ORIGINS = [PUBLIC_URL]
+if IS_EMBEDDED and _public.port is not None:
+    _ORIGINS += [f"{_public.scheme}://{host}:{_public.port}" for host in _LOOPBACK]
+CSRF_TRUSTED_ORIGINS = WEBSOCKET_ORIGINS = sorted(set(_ORIGINS))
 if env.flag("TERRACE_BEHIND_PROXY", default=False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
@@ -270,7 +278,12 @@ CONTENT_SECURITY_POLICY = {
         "style-src": [SELF, NONCE],
         "img-src": [SELF, "data:", "blob:"],
         "font-src": [SELF],
-        "connect-src": [SELF, f"{'wss' if IS_HTTPS else 'ws'}://{_public.netloc}"],
+        # Older browsers do not count a socket to the same place as 'self'.
+        # The policy's grammar has no IPv6 addresses.
+        "connect-src": [
+            SELF,
+            *(url.replace("http", "ws", 1) for url in CSRF_TRUSTED_ORIGINS if "[" not in url),
+        ],
         "manifest-src": [SELF],
         "worker-src": [SELF],
         "base-uri": [NONE],
@@ -288,6 +301,8 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 # A checkout serves static/ as it lies; a deployment runs collectstatic and serves hashed names.
 IS_COLLECTED = (STATIC_ROOT / "staticfiles.json").exists() and not IS_EMBEDDED
 WHITENOISE_USE_FINDERS = not IS_COLLECTED
+if not IS_COLLECTED:
+    warnings.filterwarnings("ignore", message="No directory at", module="django.core.handlers")
 
 
 def _file_storage() -> dict[str, Any]:

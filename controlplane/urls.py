@@ -3,5 +3,6 @@
 from django.urls import URLPattern, URLResolver, include, path
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("", include("controlplane.live.urls")),
     path("accounts/", include("allauth.urls")),
 ]

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import django
 import pytest
 from django.conf import settings
 
@@ -23,8 +24,9 @@ services = EmbeddedServices(os.environ)
 for _name in ("DATABASE_URL_FILE", "REDIS_URL_FILE", "SECRET_KEY_FILE"):
     os.environ.pop(_name, None)
 os.environ.update(services.settings(), DJANGO_SETTINGS_MODULE="controlplane.settings")
-# Loads them: pytest-django sets Django up only if somebody did.
 settings.DATABASES["default"]["TEST"] = {"NAME": f"test_terrace_{os.getpid()}"}
+# Here, not by pytest-django: the conftest of a folder that is named as argument imports models.
+django.setup()
 
 
 def pytest_configure(config: pytest.Config) -> None:

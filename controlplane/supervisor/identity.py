@@ -51,9 +51,13 @@ def _wanted_or_owner(wanted: str | None, checkout: Path) -> Account:
 
 
 def _why_out_of_reach(account: Account, checkout: Path) -> str | None:
-    """Try this interpreter on this code as the account; None if that works."""
+    """Try this interpreter on this code as the account; None if that works.
+
+    The version is compared because a Python whose own library is out of reach may find another's.
+    """
+    script = "import sys, controlplane.env; sys.exit(sys.version != sys.argv[1])"
     done = subprocess.run(
-        command_as([sys.executable, "-c", "import controlplane.env"], account),
+        command_as([sys.executable, "-c", script, sys.version], account),
         capture_output=True,
         check=False,
         cwd="/",
@@ -61,7 +65,9 @@ def _why_out_of_reach(account: Account, checkout: Path) -> str | None:
     )
     if done.returncode == 0:
         return None
-    return (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+    return (
+        done.stderr.decode(errors="replace").strip().splitlines() or ["it finds another Python"]
+    )[-1]
 
 
 def _account(name: str) -> Account:
