@@ -1,26 +1,133 @@
-"""The fragments of pages that are kept live: name -> how to load and which template to render."""
+"""The parts of pages that live updates render alone: a template and a loader for each name.
+
+A loader gets the actor, the id of the topic's object and the region's argument, reads with the
+actor's rights and returns the template's context. It raises `NotFound` where there is nothing to
+see. Pages render the same templates with the same loaders, so a live page equals a fresh one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from tenants.domain.access import Actor
+from controlplane.charts import metrics as metric_charts
+from controlplane.charts import timeline as timeline_chart
+from controlplane.charts import usage as usage_charts
+from controlplane.pages.status_line import status_line
+from scheduling.domain.queries import cluster as cluster_queries
+from scheduling.domain.queries import jobs as job_queries
+from scheduling.models import Cluster, Job
+from tenants.domain.access import Actor, Verb, may
+from tenants.domain.errors import NotFound
+
+Context = dict[str, object]
 
 
-class Fragment(NamedTuple):
-    """A part of a page that is rendered alike for the first page and for every live update."""
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """One live part of a page."""
 
-    load: Callable[[Actor, str, str], dict[str, object]]
-    """(actor, the id in the topic, the region's argument) -> context, by scoped reads.
-
-    Raises `tenants.domain.errors.NotFound` when there is nothing that the actor may see.
-    """
     template: str
-    kinds: frozenset[str] = frozenset()
-    """Hints that make it worth rendering again; empty: all but log, metrics and usage."""
-    is_personal: bool = True
-    """False: the context depends on the reader's grants only, not on who reads."""
+    load: Callable[[Actor, str, str], Context]
+    kinds: frozenset[str] = field(default_factory=frozenset)
+    """Kinds of hints that concern it; none: every change of state."""
+    is_personal: bool = False
+    """Whether two readers with the same rights may see different things (what they own)."""
 
 
-FRAGMENTS: dict[str, Fragment] = {}
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def job_row(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load one row of the list of jobs."""
+    return {"job": job_queries.load_job(actor, job_id), "now": _now()}
+
+
+def job_header(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load what stands above the tabs of a job."""
+    return job_header_of(actor, job_queries.load_job(actor, job_id))
+
+
+def job_header_of(actor: Actor, job: Job) -> Context:
+    """Return the header's context for a job at hand."""
+    return {
+        "job": job,
+        "status": status_line(job, _now()),
+        "may_control": may(actor, Verb.JOB_CONTROL, job.unit_id, owner_id=job.owner_id),
+    }
+
+
+def job_tasks(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load the tasks of a job by role."""
+    job = job_queries.load_job(actor, job_id)
+    return {"job": job, "roles": job_queries.tasks_by_role(job)}
+
+
+def job_history(actor: Actor, job_id: str, argument: str) -> Context:
+    """Load the newest rows of a job's history; the argument says how many."""
+    job = job_queries.load_job(actor, job_id)
+    limit = int(argument) if argument.isdecimal() and int(argument) <= 500 else 100  # noqa: PLR2004 -- a page
+    rows = job_queries.history_of(job, limit=limit + 1)
+    return {
+        "job": job,
+        "history": rows[:limit],
+        "more": rows[limit - 1].seq if len(rows) > limit else 0,
+    }
+
+
+def job_timeline(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load the attempts of a job as bars over time."""
+    job = job_queries.load_job(actor, job_id)
+    attempts = job_queries.attempts_of(job)
+    return {"job": job, "attempts": attempts, "chart": timeline_chart.chart(job, attempts, _now())}
+
+
+def job_metrics(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load what the tasks reported of themselves."""
+    job = job_queries.load_job(actor, job_id)
+    return {"job": job, "charts": metric_charts.charts(job_queries.metric_series(job))}
+
+
+def job_usage(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load the measured use of a job's tasks."""
+    job = job_queries.load_job(actor, job_id)
+    return {"job": job, "charts": usage_charts.charts(job_queries.usage_series(job))}
+
+
+def my_jobs(actor: Actor, user_id: str, _argument: str) -> Context:
+    """Load the viewer's own live and lately ended jobs."""
+    if str(actor.user_id) != user_id:
+        raise NotFound("user")
+    return my_jobs_of(actor)
+
+
+def my_jobs_of(actor: Actor) -> Context:
+    """Return what `My work` shows of the actor's own jobs: two queries."""
+    mine = job_queries.own_jobs(actor)
+    return {"mine": mine, "now": _now()}
+
+
+def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
+    """Load the map of a cluster; the argument is the colouring."""
+    from controlplane.charts import slots as slot_chart  # noqa: PLC0415 -- keeps the import light
+
+    cluster = Cluster.objects.filter(id=cluster_id).first()
+    if cluster is None:
+        raise NotFound("cluster")
+    found = cluster_queries.cluster_map(actor, cluster, now=_now())
+    return {"map": found, "chart": slot_chart.chart(found), "colour": argument}
+
+
+FRAGMENTS: dict[str, Fragment] = {
+    "job_row": Fragment("jobs/_row_job.html", job_row),
+    "job_header": Fragment("jobs/_header.html", job_header, is_personal=True),
+    "job_tasks": Fragment("jobs/_tasks.html", job_tasks),
+    "job_history": Fragment("jobs/_history.html", job_history),
+    "job_timeline": Fragment("jobs/_timeline.html", job_timeline),
+    "job_metrics": Fragment("jobs/_metrics.html", job_metrics, kinds=frozenset({"metrics"})),
+    "job_usage": Fragment("jobs/_usage.html", job_usage, kinds=frozenset({"usage"})),
+    "my_jobs": Fragment("home/_jobs.html", my_jobs, is_personal=True),
+    "cluster_map": Fragment("cluster/_map.html", cluster_map),
+}

@@ -1,0 +1,84 @@
+"""The map of a cluster: nodes x GPU index, coloured by measured use."""
+
+from __future__ import annotations
+
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from controlplane.charts.chart import Chart
+from scheduling.domain.queries.cluster import ClusterMap, NodeLoad, Slot
+
+ROW_PIXELS = 26
+SCALE = [
+    [0, "token:data-0"],
+    [0.25, "token:data-1"],
+    [0.5, "token:data-2"],
+    [0.75, "token:data-3"],
+    [1, "token:data-4"],
+]
+
+
+def chart(found: ClusterMap) -> Chart:
+    """Draw a heat map; a GPU without a measurement is a gap, never zero."""
+    loads = [load for load in found.loads if load.slots]
+    width = max((len(load.slots) for load in loads), default=0)
+    return Chart(
+        title=_("GPUs by node"),
+        summary=_summary(found),
+        data=[
+            {
+                "type": "heatmap",
+                "y": [load.node.name for load in loads],
+                "x": [str(index) for index in range(width)],
+                "z": [_padded([slot.percent for slot in load.slots], width) for load in loads],
+                "text": [_padded([_letter(slot) for slot in load.slots], width) for load in loads],
+                "texttemplate": "%{text}",
+                "customdata": [
+                    _padded([_link(load, slot) for slot in load.slots], width) for load in loads
+                ],
+                "hovertemplate": _("%{y} GPU %{x}: %{z} % used") + "<extra></extra>",
+                "colorscale": SCALE,
+                "zmin": 0,
+                "zmax": 100,
+                "xgap": 2,
+                "ygap": 2,
+                "hoverongaps": False,
+                "colorbar": {"ticksuffix": " %", "thickness": 10, "outlinewidth": 0},
+            }
+        ],
+        layout={
+            "height": max(160, 60 + ROW_PIXELS * len(loads)),
+            "xaxis": {"title": {"text": _("GPU")}, "type": "category", "showgrid": False},
+            "yaxis": {"autorange": "reversed", "type": "category", "showgrid": False},
+        },
+    )
+
+
+def _padded(values: list[object], width: int) -> list[object]:
+    return values + [None] * (width - len(values))
+
+
+def _letter(slot: Slot) -> str:
+    if slot.state == "bad":
+        return "!"
+    if not slot.held_milli:
+        return ""
+    return slot.job.name[:1].upper() if slot.job else "·"
+
+
+def _link(load: NodeLoad, slot: Slot) -> str:
+    if slot.job is not None:
+        return reverse("pages:job", args=[slot.job.id])
+    return reverse("pages:node", args=[load.node.name])
+
+
+def _summary(found: ClusterMap) -> str:
+    nodes, size = found.largest_gang
+    fits = (
+        _("The largest job that fits now: %(nodes)d x %(size)d GPUs.")
+        % {"nodes": nodes, "size": size}
+        if nodes
+        else _("No GPU is free.")
+    )
+    counts = _("%(free)d of %(all)d GPUs are free.") % {"free": found.free_gpus, "all": found.gpus}
+    return f"{counts} {fits}"

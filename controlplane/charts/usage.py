@@ -1,0 +1,37 @@
+"""Measured use of CPU, memory and GPU over time, by task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from django.utils.translation import gettext as _
+
+from controlplane.charts.chart import Chart
+from controlplane.charts.lines import line_chart
+from scheduling.domain.queries.jobs import Series
+
+GIB = 1024**3
+
+
+def charts(series: Mapping[str, Sequence[Series]]) -> list[Chart]:
+    """Return the charts for which something was measured; what was not is left out, not zero."""
+    found = []
+    for name, title, unit, scale in (
+        ("gpu", _("GPU"), " %", 1.0),
+        ("cpu", _("CPU cores"), "", 1.0),
+        ("memory", _("Memory"), " GiB", 1.0 / GIB),
+    ):
+        lines = [
+            Series(one.name, tuple((x, y * scale) for x, y in one.points))
+            for one in series.get(name, ())
+        ]
+        if lines:
+            layout = {"yaxis": {"ticksuffix": unit, "rangemode": "tozero"}}
+            found.append(
+                line_chart(title, lines, x_title=_("time"), write=_writer(unit), layout=layout)
+            )
+    return found
+
+
+def _writer(unit: str):  # noqa: ANN202 -- a closure over the unit
+    return lambda value: f"{value:.3g}{unit}"

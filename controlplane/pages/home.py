@@ -1,0 +1,24 @@
+"""My work: what runs, waits or failed for the viewer, and the next step."""
+
+from django.http import HttpResponse
+
+from controlplane.pages.fragments import my_jobs_of
+from controlplane.pages.frame import PageRequest, page, render_page
+from scheduling.domain.queries import cluster as cluster_queries
+from scheduling.models import Node
+from tenants.domain.access import Verb, may, reads
+
+
+@page
+def my_work(request: PageRequest) -> HttpResponse:
+    """Show the viewer's own jobs, and to a newcomer the way to the first one."""
+    actor = request.actor
+    submits = reads(actor, Verb.JOB_CREATE)
+    context = {
+        **my_jobs_of(actor),
+        "may_submit": submits.sees_everything or bool(submits.readable_units),
+        "may_join": may(actor, Verb.NODE_JOIN, None),
+        "has_nodes": Node.objects.exists(),
+        "has_cluster": cluster_queries.first_cluster() is not None,
+    }
+    return render_page(request, "home/my_work.html", context, section="pages:home")

@@ -1,0 +1,232 @@
+"""Filters and tags of the templates: amounts, times, states, reasons, links of the frame."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import template
+from django.http import HttpRequest
+from django.template.context import Context
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext, pgettext
+
+from controlplane.charts.states import attempt_token, phase_token
+from scheduling.domain.wording import sentence as wording_sentence
+
+register = template.Library()
+
+UNKNOWN = "–"
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SHORT = {"nvidia.com/gpu": "GPU", "cpu": "CPU", "memory": "memory", "pods": "tasks"}
+
+
+def _plain(value: float, digits: int = 1) -> str:
+    """Write a number without needless zeros."""
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+@register.filter
+def milli(value: int | None) -> str:
+    """Write thousandths as units: 1500 -> 1.5."""
+    return UNKNOWN if value is None else _plain(value / 1000, 2)
+
+
+@register.filter(name="bytes")
+def bytes_(value: float | None) -> str:
+    """Write bytes in the largest binary unit that fits."""
+    if value is None:
+        return UNKNOWN
+    size = float(value)
+    for unit in _BINARY:
+        if abs(size) < 1024 or unit == _BINARY[-1]:
+            return f"{_plain(size, 1)} {unit}"
+        size /= 1024
+    raise AssertionError("unreachable: the last unit takes everything")
+
+
+@register.filter
+def amount(value: int | None, resource: str) -> str:
+    """Write an amount of a resource in its unit."""
+    if value is None:
+        return UNKNOWN
+    return bytes_(value) if resource in {"memory", "ephemeral-storage"} else milli(value)
+
+
+@register.filter
+def resource_name(resource: str) -> str:
+    """Return the short name of a resource."""
+    return _SHORT.get(resource, resource)
+
+
+@register.filter
+def resource_list(amounts: Mapping[str, int] | None) -> str:
+    """Write amounts in one line: `8 GPU, 32 CPU, 64 GiB memory`."""
+    parts = [
+        f"{amount(value, name)} {resource_name(name)}"
+        for name, value in sorted((amounts or {}).items(), key=_resource_order)
+        if value
+    ]
+    return ", ".join(parts) or UNKNOWN
+
+
+def _resource_order(item: tuple[str, int]) -> tuple[int, str]:
+    order = ("nvidia.com/gpu", "cpu", "memory")
+    return (order.index(item[0]) if item[0] in order else len(order), item[0])
+
+
+@register.filter
+def item(mapping: Mapping[str, Any] | None, key: str) -> Any:
+    """Return the value of a mapping at a key that is a variable, None if there is none."""
+    return (mapping or {}).get(key)
+
+
+@register.filter
+def percent(part: float | None, whole: float | None = None) -> str:
+    """Write a share in percent; an unknown one is a dash, never zero."""
+    if part is None or whole == 0:
+        return UNKNOWN
+    return f"{_plain(100 * part / (whole or 1), 0)} %" if whole else f"{_plain(part, 0)} %"
+
+
+@register.filter
+def duration(value: timedelta | float | None) -> str:
+    """Write a span in its two largest units: `2 h 03 min`."""
+    if value is None:
+        return UNKNOWN
+    seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
+    if seconds < 0:
+        seconds = 0
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return _("%(days)d d %(hours)d h") % {"days": days, "hours": hour}
+    if hours:
+        return _("%(hours)d h %(minutes)02d min") % {"hours": hours, "minutes": minute}
+    if minutes:
+        return _("%(minutes)d min %(seconds)02d s") % {"minutes": minutes, "seconds": second}
+    return _("%(seconds)d s") % {"seconds": second}
+
+
+@register.filter
+def ago(value: datetime | None) -> str:
+    """Write how long ago something was, roughly."""
+    if value is None:
+        return UNKNOWN
+    seconds = int((datetime.now(UTC) - value).total_seconds())
+    if seconds < 45:  # noqa: PLR2004 -- from here on a minute is the better word
+        return _("just now")
+    minutes = max(1, round(seconds / 60))
+    if minutes < 60:  # noqa: PLR2004 -- minutes in an hour
+        return ngettext("%(n)d min ago", "%(n)d min ago", minutes) % {"n": minutes}
+    hours = round(minutes / 60)
+    if hours < 48:  # noqa: PLR2004 -- two days read better as hours
+        return ngettext("%(n)d h ago", "%(n)d h ago", hours) % {"n": hours}
+    days = round(hours / 24)
+    return ngettext("%(n)d day ago", "%(n)d days ago", days) % {"n": days}
+
+
+@register.filter
+def clock(value: datetime | None) -> str:
+    """Write a time of day today, with the date on any other day."""
+    if value is None:
+        return UNKNOWN
+    local = timezone.localtime(value)
+    if local.date() == timezone.localtime().date():
+        return local.strftime("%H:%M:%S")
+    if local.year == timezone.localtime().year:
+        return local.strftime("%m-%d %H:%M")
+    return local.strftime("%Y-%m-%d")
+
+
+@register.filter
+def iso(value: datetime | None) -> str:
+    """Write a time for machines, in UTC."""
+    return value.astimezone(UTC).isoformat(timespec="seconds") if value else ""
+
+
+@register.filter
+def job_state(job: Any) -> str:
+    """Return the state token of a job, by which glyph and colour are chosen."""
+    return phase_token(job.phase, job.gang_phase)
+
+
+@register.filter
+def phase_state(phase: str) -> str:
+    """Return the state token of a phase alone."""
+    return phase_token(phase, "")
+
+
+@register.filter
+def attempt_state(state: str) -> str:
+    """Return the state token of a task or an attempt."""
+    return attempt_token(state)
+
+
+@register.filter
+def phase_label(phase: str) -> str:
+    """Return the shown name of a phase or state."""
+    return {
+        "Pending": pgettext("state", "Pending"),
+        "Aborting": pgettext("state", "Suspending"),
+        "Aborted": pgettext("state", "Suspended"),
+        "Running": pgettext("state", "Running"),
+        "Restarting": pgettext("state", "Restarting"),
+        "Completing": pgettext("state", "Completing"),
+        "Completed": pgettext("state", "Completed"),
+        "Terminating": pgettext("state", "Cancelling"),
+        "Terminated": pgettext("state", "Cancelled"),
+        "Failed": pgettext("state", "Failed"),
+        "Bound": pgettext("state", "Bound"),
+        "Starting": pgettext("state", "Starting"),
+        "Stopping": pgettext("state", "Stopping"),
+        "Succeeded": pgettext("state", "Succeeded"),
+        "Evicted": pgettext("state", "Evicted"),
+        "Cancelled": pgettext("state", "Cancelled"),
+        "Lost": pgettext("state", "Lost"),
+        "Ready": pgettext("state", "Ready"),
+        "NotReady": pgettext("state", "Not ready"),
+        "Joining": pgettext("state", "Joining"),
+        "Removed": pgettext("state", "Removed"),
+        "Open": pgettext("state", "Open"),
+        "Closing": pgettext("state", "Closing"),
+        "Closed": pgettext("state", "Closed"),
+        "Unknown": pgettext("state", "Unknown"),
+    }.get(phase, phase)
+
+
+@register.simple_tag
+def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
+    """Return the words of a reason or problem code."""
+    return wording_sentence(code, params or {}) if code else ""
+
+
+@register.filter
+def figure_json(figure: Mapping[str, Any]) -> str:
+    """Write a figure for a `data-figure` attribute; the template escapes it."""
+    return json.dumps(figure, separators=(",", ":"), ensure_ascii=False)
+
+
+@register.simple_tag(takes_context=True)
+def with_query(context: Context, **changes: object) -> str:
+    """Return the query of this address with some parameters changed; an empty one is dropped."""
+    request: HttpRequest = context["request"]
+    query = request.GET.copy()
+    for name, value in changes.items():
+        if value in {None, ""}:
+            query.pop(name, None)
+        else:
+            query[name] = str(value)
+    text = query.urlencode()
+    return f"?{text}" if text else "?"
+
+
+@register.inclusion_tag("_rail_link.html", takes_context=True)
+def rail_link(context: Context, name: str, icon: str, label: str) -> dict[str, object]:
+    """Draw one link of the rail; the one whose section is shown says so."""
+    url = reverse(name)
+    return {"url": url, "icon": icon, "label": label, "is_current": context.get("section") == name}

@@ -1,0 +1,290 @@
+"""The read side of clusters: nodes with their devices and use, schedulers, leases, health."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Sum, Value
+from django.db.models.fields import CharField
+from django.db.models.functions import Cast, Concat, Now
+
+from scheduling.models import (
+    Attempt,
+    Cluster,
+    CycleRecord,
+    Device,
+    DeviceHold,
+    Hold,
+    Job,
+    JoinToken,
+    Lease,
+    Node,
+    Usage,
+)
+from scheduling.models.attempt import LIVE_STATES
+from scheduling.models.node import NodeState
+from tenants.domain.errors import NotFound
+from tenants.models import OutboxRow
+from tenants.models.scoped import Scope
+
+NODES_PER_PAGE = 200
+FRESH = timedelta(minutes=2)
+"""Older measurements say nothing about now."""
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One GPU of a node as the map shows it; `percent` None: not measured, never zero."""
+
+    device: Device
+    percent: float | None = None
+    memory_bytes: int | None = None
+    held_milli: int = 0
+    job: Job | None = None
+    """The job that holds it, if the viewer may read that job."""
+
+    @property
+    def state(self) -> str:
+        """Return free, busy or bad."""
+        if not self.device.is_healthy or not self.device.is_present:
+            return "bad"
+        return "busy" if self.held_milli else "free"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """A node with its slots and what is held and measured on it."""
+
+    node: Node
+    slots: tuple[Slot, ...] = ()
+    held: Mapping[str, int] = field(default_factory=dict)
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+
+    @property
+    def free_gpus(self) -> int:
+        """How many GPUs are healthy and held by nobody."""
+        return sum(slot.state == "free" for slot in self.slots)
+
+    @property
+    def is_schedulable(self) -> bool:
+        """Whether the scheduler may place tasks there."""
+        node = self.node
+        return node.state == NodeState.READY and not (node.is_cordoned or node.is_draining)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMap:
+    """All nodes of a cluster (the first `NODES_PER_PAGE` by name) and the sums over them."""
+
+    cluster: Cluster
+    loads: tuple[NodeLoad, ...]
+    more: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs there are."""
+        return sum(len(load.slots) for load in self.loads)
+
+    @property
+    def free_gpus(self) -> int:
+        """How many GPUs could be given out now."""
+        return sum(load.free_gpus for load in self.loads if load.is_schedulable)
+
+    @property
+    def largest_gang(self) -> tuple[int, int]:
+        """Return (nodes, GPUs on each) of the largest job of equal parts that would fit now."""
+        free = sorted(
+            (load.free_gpus for load in self.loads if load.is_schedulable and load.free_gpus),
+            reverse=True,
+        )
+        sizes = [(count, size) for count, size in enumerate(free, start=1)]
+        return max(sizes, key=lambda pair: (pair[0] * pair[1], pair[1]), default=(0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What the health page shows: leases, last cycles, outbox, agents."""
+
+    now: datetime
+    leases: tuple[Lease, ...]
+    absent: tuple[Cluster, ...]
+    cycles: tuple[CycleRecord, ...]
+    outbox_waiting: int
+    outbox_dead: int
+    outbox_oldest: datetime | None
+    dead_rows: tuple[OutboxRow, ...]
+    nodes: Mapping[str, int]
+    silent: tuple[Node, ...]
+    clusters: tuple[Cluster, ...]
+
+
+def clusters_without_scheduler() -> list[Cluster]:
+    """Return the clusters for which no process holds the scheduler's lease now."""
+    lease = Lease.objects.filter(
+        scope=Concat(
+            Value("scheduler:"), Cast(OuterRef("id"), CharField()), output_field=CharField()
+        ),
+        expires_at__gt=Now(),
+    )
+    return list(Cluster.objects.filter(~Exists(lease)).only("id", "name").order_by("name"))
+
+
+def first_cluster() -> Cluster | None:
+    """Return the installation's first cluster, None before bootstrap."""
+    return Cluster.objects.order_by("created_at").first()
+
+
+def load_cluster(name: str = "") -> Cluster:
+    """Return a cluster by name, the first without one.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = Cluster.objects.filter(name=name).first() if name else first_cluster()
+    if found is None:
+        raise NotFound("cluster")
+    return found
+
+
+def cluster_map(scope: Scope, cluster: Cluster, *, now: datetime) -> ClusterMap:
+    """Return nodes, devices, holds and the newest measurements of a cluster: seven queries."""
+    nodes = Node.objects.filter(cluster=cluster).exclude(state=NodeState.REMOVED).order_by("name")
+    shown = list(nodes[: NODES_PER_PAGE + 1])
+    more = nodes.count() - NODES_PER_PAGE if len(shown) > NODES_PER_PAGE else 0
+    loads = node_loads(scope, shown[:NODES_PER_PAGE], now=now)
+    return ClusterMap(cluster, tuple(loads), more)
+
+
+def node_loads(scope: Scope, nodes: list[Node], *, now: datetime) -> list[NodeLoad]:
+    """Return what is held and measured on some nodes: five queries however many."""
+    ids = [node.id for node in nodes]
+    slots = _slots(scope, ids, now=now)
+    held = {
+        row["node"]: {"cpu": row["cpu"], "memory": row["memory"], GPU: row["gpu"]}
+        for row in Hold.objects.filter(node__in=ids, released_at__isnull=True)
+        .values("node")
+        .annotate(cpu=Sum("cpu_milli"), memory=Sum("memory_bytes"), gpu=Sum("gpu_milli"))
+        .order_by("node")
+    }
+    measured = _newest(
+        Usage.objects.filter(node__in=ids, device_uuid="", attempt__isnull=True, at__gt=now - FRESH)
+        .order_by("node", "-at")
+        .distinct("node")
+    )
+    return [
+        NodeLoad(
+            node,
+            tuple(slots.get(node.id, ())),
+            held.get(node.id, {}),
+            *_cpu_memory(measured.get((node.id, ""))),
+        )
+        for node in nodes
+    ]
+
+
+def _cpu_memory(usage: Usage | None) -> tuple[int | None, int | None]:
+    return (usage.cpu_milli, usage.memory_bytes) if usage else (None, None)
+
+
+def _newest(rows: Iterable[Usage]) -> dict[tuple[UUID, str], Usage]:
+    return {(row.node_id, row.device_uuid): row for row in rows}
+
+
+def _slots(scope: Scope, node_ids: list[UUID], *, now: datetime) -> dict[UUID, list[Slot]]:
+    devices = Device.objects.filter(node__in=node_ids).order_by("node_id", "index")
+    holds: dict[UUID, list[DeviceHold]] = defaultdict(list)
+    for hold in DeviceHold.objects.filter(
+        device__node__in=node_ids, released_at__isnull=True
+    ).select_related("hold__attempt"):
+        holds[hold.device_id].append(hold)
+    job_ids = {hold.hold.attempt.job_id for found in holds.values() for hold in found}
+    jobs = {
+        job.id: job
+        for job in Job.objects.visible_to(scope).filter(id__in=job_ids).only("id", "name", "phase")
+    }
+    used = _newest(
+        Usage.objects.filter(node__in=node_ids, at__gt=now - FRESH)
+        .exclude(device_uuid="")
+        .order_by("node", "device_uuid", "-at")
+        .distinct("node", "device_uuid")
+    )
+    slots: dict[UUID, list[Slot]] = defaultdict(list)
+    for device in devices:
+        usage = used.get((device.node_id, device.uuid))
+        held = holds.get(device.id, [])
+        slots[device.node_id].append(
+            Slot(
+                device,
+                percent=usage.gpu_percent if usage else None,
+                memory_bytes=usage.gpu_memory_bytes if usage else None,
+                held_milli=sum(1000 if one.is_whole else one.gpu_milli for one in held),
+                job=jobs.get(held[0].hold.attempt.job_id) if held else None,
+            )
+        )
+    return slots
+
+
+def load_node(cluster: Cluster, name: str) -> Node:
+    """Return a node by name.
+
+    Raises:
+        NotFound: there is none.
+    """
+    node = Node.objects.filter(cluster=cluster, name=name).exclude(state=NodeState.REMOVED).first()
+    if node is None:
+        raise NotFound("node")
+    return node
+
+
+def live_attempts(scope: Scope, node: Node) -> tuple[list[Attempt], int]:
+    """Return the attempts on a node whose jobs the scope may read, and how many others there are."""
+    live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
+    readable = live.filter(job__in=Job.objects.visible_to(scope).values("id"))
+    shown = list(
+        readable.select_related("job", "job__queue", "job__owner", "task__role", "hold").order_by(
+            "bound_at"
+        )[:200]
+    )
+    return shown, live.count() - len(shown)
+
+
+def node_usage(node: Node, *, since: datetime) -> list[Usage]:
+    """Return measurements of a node as a whole and of its devices since a time, oldest first."""
+    return list(
+        Usage.objects.filter(node=node, attempt__isnull=True, at__gt=since).order_by("at")[:6000]
+    )
+
+
+def open_join_tokens(cluster: Cluster, *, now: datetime) -> int:
+    """Return how many join tokens can still be used."""
+    return JoinToken.objects.filter(cluster=cluster, uses_left__gt=0, expires_at__gt=now).count()
+
+
+def health(*, now: datetime) -> Health:
+    """Return what an operator looks at first: eight queries."""
+    outbox = OutboxRow.objects.aggregate(
+        waiting=Count("id", filter=Q(is_dead=False)),
+        dead=Count("id", filter=Q(is_dead=True)),
+        oldest=Min("created_at", filter=Q(is_dead=False)),
+    )
+    states = Node.objects.exclude(state=NodeState.REMOVED).values_list("state")
+    newest = CycleRecord.objects.values("cluster").annotate(last=Max("id")).values("last")
+    return Health(
+        now=now,
+        leases=tuple(Lease.objects.order_by("scope")),
+        absent=tuple(clusters_without_scheduler()),
+        cycles=tuple(CycleRecord.objects.filter(id__in=newest).select_related("cluster")),
+        outbox_waiting=outbox["waiting"],
+        outbox_dead=outbox["dead"],
+        outbox_oldest=outbox["oldest"],
+        dead_rows=tuple(OutboxRow.objects.filter(is_dead=True).order_by("-id")[:20]),
+        nodes=dict(states.annotate(n=Count("id")).order_by("state")),
+        silent=tuple(Node.objects.filter(state=NodeState.NOT_READY).order_by("last_seen_at")[:20]),
+        clusters=tuple(Cluster.objects.order_by("created_at")),
+    )
