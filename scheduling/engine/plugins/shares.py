@@ -147,14 +147,12 @@ class Shares(Plugin):
     # -- taking back ----------------------------------------------------------------------------
 
     def preemptive(self, job: JobView, role: RoleView) -> bool:
-        """Allow taking back for a queue that stays within what it deserves at every level."""
-        if not job.queue.is_open:
-            return False
-        return all(
-            level.allocated[d] + amount <= level.deserved[d]
-            for level in job.queue.path
-            for d, amount in role.shape.items
-        )
+        """Allow taking back for a queue that stays within what it deserves.
+
+        The levels above are asked in `reclaimable`, as far as they are not shared with the victim.
+        """
+        queue = job.queue
+        return queue.is_open and _stays_within(queue, role)
 
     def reclaimable(self, claim: Claim, unit: Unit) -> bool:
         """Allow what brings the queues closer to what they deserve, tested after the removal.
@@ -175,6 +173,8 @@ class Shares(Plugin):
                 break
             parting += 1
         if parting >= len(victim_queue.path) or parting >= len(own_queue.path):
+            return False
+        if not all(_stays_within(level, claim.role) for level in own_queue.path[parting:]):
             return False
         parent = victim_queue.path[parting].parent
         contested = self.contested[parent.name if parent is not None else ""]
@@ -215,6 +215,13 @@ class Shares(Plugin):
             ):
                 names.update(rows)
         return names
+
+
+def _stays_within(queue: QueueView, role: RoleView) -> bool:
+    """Return whether the queue, given one task more, holds no more than it deserves."""
+    return all(
+        queue.allocated[d] + amount <= queue.deserved[d] for d, amount in role.shape.items
+    )
 
 
 def share_of(queue: QueueView) -> float:
