@@ -293,6 +293,19 @@ CONTENT_SECURITY_POLICY = {
     },
 }
 
+# --- Loops and nodes ------------------------------------------------------------------------------
+
+# How long a loop's lease lasts: a standby acts at most so long after the holder has died.
+TERRACE_LEASE_SECONDS = env.integer("TERRACE_LEASE_SECONDS", 5, least=2, most=600)
+# How long a task goes on without contact between its node and the control plane.
+TERRACE_NODE_LEASE_SECONDS = env.integer("TERRACE_NODE_LEASE_SECONDS", 10, least=3, most=3600)
+# Kept for the node's own system, but never more than a tenth of its CPUs.
+TERRACE_NODE_RESERVED_CPU_MILLI = env.integer(
+    "TERRACE_NODE_RESERVED_CPU_MILLI", 200, least=0, most=64_000
+)
+# After so many seconds a loop lets another worker take it over, if the broker answers.
+TERRACE_HAND_OVER_SECONDS = env.integer("TERRACE_HAND_OVER_SECONDS", 300, least=5, most=86_400)
+
 # --- Files: pages' own, uploaded code, outputs, log chunks ----------------------------------------
 
 STATIC_URL = "/static/"

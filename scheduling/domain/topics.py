@@ -2,7 +2,7 @@
 
 A hint says what kind of thing changed, never what it is now: whoever gets one reads the truth with
 its own rights. The relay publishes hints as JSON `{"topic", "seq", "kind"}` on the Redis channel
-`LIVE_CHANNEL`; `seq` grows within a topic (a job's is its version), so that a gap is noticed.
+`LIVE_CHANNEL`; `seq` is the outbox row's id and grows.
 """
 
 from collections.abc import Iterable
@@ -52,17 +52,15 @@ def tenant(tenant_id: UUID) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Something of this kind changed; `seq` 0: the relay numbers it by the outbox row."""
+    """Something of this kind changed: `state`, or one of a job's feeds `log`, `metrics`, `usage`."""
 
     topic: str
     kind: str
-    seq: int = 0
 
 
 def message(hints: Iterable[Hint]) -> Message | None:
     """Return one outbox message that carries all hints of a transaction; None without any."""
-    latest = {(hint.topic, hint.kind): hint for hint in hints}
-    if not latest:
+    distinct = dict.fromkeys(hints)
+    if not distinct:
         return None
-    listed = [[hint.topic, hint.kind, hint.seq] for hint in latest.values()]
-    return Message(OUTBOX_TOPIC, "", {"hints": listed})
+    return Message(OUTBOX_TOPIC, "", {"hints": [[hint.topic, hint.kind] for hint in distinct]})

@@ -603,6 +603,11 @@ class Batch:
         self.works: dict[UUID, JobWork] = {}
         self.messages: list[outbox.Message] = []
         self.hints: list[topics.Hint] = []
+        self._after_attempts: list[Callable[[], None]] = []
+
+    def write_first(self, write: Callable[[], None]) -> None:
+        """Call `write` in the flush, once the new attempts are there and before the rest."""
+        self._after_attempts.append(write)
 
     def lock(self, job_ids: Collection[UUID]) -> list[JobWork]:
         """Lock the jobs in order of id and return their works; one that is gone is left out."""
@@ -639,6 +644,8 @@ class Batch:
             self._prepare(work)
         copy_rows([task for work in works for task in work.new_tasks])
         self._insert_attempts(works)
+        for write in self._after_attempts:
+            write()
         update_rows([t for w in works for t in _versioned(w.changed_tasks)], TASK_FIELDS)
         update_rows([a for w in works for a in _versioned(w.changed_attempts)], ATTEMPT_FIELDS)
         roles = [role for work in works for role in work.roles.values()]
@@ -693,8 +700,8 @@ class Batch:
         hints = [*self.hints]
         for work in works:
             messages += [_stop_message(attempt, work) for attempt in work.stops]
-            hints.append(topics.Hint(topics.job(work.job.id), "job", work.job.version))
-            hints.append(topics.Hint(topics.jobs(work.job.queue_id), "jobs"))
+            hints.append(topics.Hint(topics.job(work.job.id), "state"))
+            hints.append(topics.Hint(topics.jobs(work.job.queue_id), "state"))
         message = topics.message(hints)
         if message is not None:
             messages.append(message)

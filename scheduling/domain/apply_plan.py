@@ -1,0 +1,536 @@
+"""Make a plan true: whole gangs, re-checked against the rows, under the epoch of the lease.
+
+A plan was made from a snapshot, and the world went on meanwhile. Each batch is one transaction:
+
+1. compare the lease's epoch (locked FOR SHARE: a successor waits for us, or we find its epoch),
+2. lock queues (root first), nodes and jobs, always in this order,
+3. re-check each job as a whole: its tasks still wait, its nodes have the room and the devices, no
+   queue above it would pass its max; a job that does not hold is rejected, the others stand,
+4. write attempts, holds, states, history, and the commands to launch and stop into the outbox.
+
+What is left over (phases of gangs, reasons, reservations, shares) follows in a last transaction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.db import connection
+
+from scheduling.domain import holds, leases, ports, topics
+from scheduling.domain.bulk_rows import copy_rows, next_ids, update_rows
+from scheduling.domain.transitions import LAUNCH_TOPIC, Batch, JobWork
+from scheduling.engine import types as engine
+from scheduling.lifecycle.states import (
+    LIVE_ATTEMPT_STATES,
+    SCHEDULABLE_PHASES,
+    AttemptState,
+    StopReason,
+    TaskState,
+)
+from scheduling.lifecycle.values import AttemptEvent
+from scheduling.models import (
+    Attempt,
+    Device,
+    DeviceHold,
+    Hold,
+    Job,
+    Node,
+    Queue,
+    QueueClosure,
+    QueueShare,
+    Reservation,
+    Task,
+)
+from scheduling.models.node import NodeState
+from tenants.domain import outbox
+
+BATCH_BINDS = 5000
+"""A batch takes whole jobs until it has so many binds."""
+REASONS_AT_MOST = 2000
+"""How many jobs get a new reason in one cycle; the others are told in the next ones."""
+REASON_REFRESH_SECONDS = 5.0
+"""How often the numbers of an unchanged reason are written anew."""
+
+STOP_REASONS = {
+    "preempt": StopReason.PREEMPTED,
+    "gangpreempt": StopReason.PREEMPTED,
+    "shuffle": StopReason.PREEMPTED,
+    "reclaim": StopReason.RECLAIMED,
+    "gangreclaim": StopReason.RECLAIMED,
+}
+
+Amounts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A job whose part of the plan did not hold any more; `what` names what stood in the way."""
+
+    job: str
+    what: str
+
+
+@dataclass(slots=True)
+class Applied:
+    """What became true of a plan."""
+
+    binds: int = 0
+    evictions: int = 0
+    rejected: list[Rejection] = field(default_factory=list)
+
+
+def apply(
+    plan: engine.Plan,
+    *,
+    cluster_id: UUID,
+    scope: str,
+    epoch: int,
+    snapshot: engine.Snapshot,
+    now: datetime,
+) -> Applied:
+    """Write a plan; every transaction checks the epoch.
+
+    Raises:
+        LeaseLostError: another process holds the lease by now; what was committed before stands.
+    """
+    applied = Applied()
+    for binds, evictions in _batches(plan):
+        with leases.fenced(scope=scope, epoch=epoch):
+            _Apply(cluster_id, epoch, now, applied).run(binds, evictions)
+    with leases.fenced(scope=scope, epoch=epoch):
+        _write_notes(plan, cluster_id=cluster_id, snapshot=snapshot, now=now)
+    return applied
+
+
+def _batches(plan: engine.Plan) -> Iterator[tuple[list[engine.Binding], list[engine.Eviction]]]:
+    """Split a plan into parts of whole jobs; evictions go with the first part."""
+    by_job: defaultdict[str, list[engine.Binding]] = defaultdict(list)
+    for bind in plan.binds:
+        by_job[bind.job].append(bind)
+    evictions = list(plan.evictions)
+    binds: list[engine.Binding] = []
+    for group in by_job.values():
+        if binds and len(binds) + len(group) > BATCH_BINDS:
+            yield binds, evictions
+            binds, evictions = [], []
+        binds += group
+    if binds or evictions:
+        yield binds, evictions
+
+
+class _Apply:
+    """One transaction of a plan."""
+
+    def __init__(self, cluster_id: UUID, epoch: int, now: datetime, applied: Applied) -> None:
+        self.cluster_id, self.epoch, self.now, self.applied = cluster_id, epoch, now, applied
+        self.batch = Batch(now=now, actor_label="scheduler")
+
+    def run(self, binds: list[engine.Binding], evictions: list[engine.Eviction]) -> None:
+        jobs = {UUID(one.job) for one in (*binds, *evictions)}
+        self.queues = _Queues(self.cluster_id, jobs)
+        self.nodes = _Nodes(self.cluster_id, {bind.node for bind in binds})
+        works = {work.job.id: work for work in self.batch.lock(sorted(jobs))}
+        rows = Task.objects.in_bulk({int(one.task) for one in (*binds, *evictions)})
+        self._evict(works, rows, evictions)
+        self._bind(works, rows, binds)
+        self.batch.flush()
+
+    # --- evictions --------------------------------------------------------------------------------
+
+    def _evict(
+        self, works: dict[UUID, JobWork], rows: dict[int, Task], evictions: list[engine.Eviction]
+    ) -> None:
+        tasks = [int(one.task) for one in evictions]
+        live = [str(state) for state in LIVE_ATTEMPT_STATES - {AttemptState.STOPPING}]
+        found = Attempt.objects.filter(task__in=tasks, state__in=live).select_related("task")
+        attempts = {attempt.task_id: attempt for attempt in found}
+        for eviction in evictions:
+            work, attempt = works.get(UUID(eviction.job)), attempts.get(int(eviction.task))
+            if work is None or attempt is None or int(eviction.task) not in rows:
+                continue  # it ended by itself meanwhile
+            work.take([attempt])
+            work.attempt_event(
+                work.attempts[attempt.id],
+                AttemptEvent.STOP,
+                stop_reason=STOP_REASONS[eviction.action],
+                evicted_for_id=UUID(eviction.beneficiary) if eviction.beneficiary else None,
+            )
+            self.applied.evictions += 1
+
+    # --- binds ------------------------------------------------------------------------------------
+
+    def _bind(
+        self, works: dict[UUID, JobWork], rows: dict[int, Task], binds: list[engine.Binding]
+    ) -> None:
+        by_job: defaultdict[str, list[engine.Binding]] = defaultdict(list)
+        for bind in binds:
+            by_job[bind.job].append(bind)
+        accepted: list[tuple[engine.Binding, Task, JobWork]] = []
+        for key, group in by_job.items():
+            work = works.get(UUID(key))
+            obstacle = "gone" if work is None else self._obstacle(work, rows, group)
+            if obstacle or work is None:
+                self.applied.rejected.append(Rejection(key, obstacle))
+                continue
+            accepted += [(bind, rows[int(bind.task)], work) for bind in group]
+        self._write(accepted)
+        self.applied.binds += len(accepted)
+
+    def _obstacle(self, work: JobWork, rows: dict[int, Task], group: list[engine.Binding]) -> str:
+        """Return what stands in the way of a job's binds; if nothing does, count them as done."""
+        job = work.job
+        if job.phase not in SCHEDULABLE_PHASES or job.wish:
+            return "phase"
+        tasks = [rows.get(int(bind.task)) for bind in group]
+        if any(task is None or not self._is_waiting(task, job) for task in tasks):
+            return "task"
+        requests = {role.id: role.request for role in work.roles.values()}
+        pairs = [
+            (bind, requests[task.role_id])
+            for bind, task in zip(group, tasks, strict=True)
+            if task is not None
+        ]
+        total = _sum(request for _, request in pairs)
+        if not self.queues.has_room(job.queue_id, total):
+            return "queue"
+        if not self.nodes.take(pairs):
+            return "node"
+        self.queues.take(job.queue_id, total)
+        return ""
+
+    def _is_waiting(self, task: Task, job: Job) -> bool:
+        is_due = task.not_before is None or task.not_before <= self.now
+        return task.job_id == job.id and task.state == TaskState.PENDING and is_due
+
+    def _write(self, accepted: list[tuple[engine.Binding, Task, JobWork]]) -> None:
+        if not accepted:
+            return
+        chosen = ports.choose(
+            [(work.job, self.nodes.rows[bind.node]) for bind, _, work in accepted]
+        )
+        new_holds: list[Hold] = []
+        device_holds: list[DeviceHold] = []
+        messages: list[outbox.Message] = []
+        ids = next_ids(Hold, len(accepted))
+        for hold_id, (bind, task, work), numbers in zip(ids, accepted, chosen, strict=True):
+            node = self.nodes.rows[bind.node]
+            attempt = self._attempt(task, work.job, node, numbers)
+            work.bind(task, attempt)
+            hold = self._hold(hold_id, attempt, work, task, bind)
+            new_holds.append(hold)
+            device_holds += self.nodes.device_holds(hold, bind, work.roles[task.role_id].request)
+            payload = {"attempt": str(attempt.id)}
+            messages.append(outbox.Message(LAUNCH_TOPIC, str(attempt.id), payload, node_id=node.id))
+        self.batch.write_first(lambda: self._copy(new_holds, device_holds))
+        self.batch.messages += messages
+
+    def _copy(self, new_holds: list[Hold], device_holds: list[DeviceHold]) -> None:
+        copy_rows(new_holds)
+        copy_rows(device_holds)
+
+    def _attempt(self, task: Task, job: Job, node: Node, numbers: dict[str, int]) -> Attempt:
+        return Attempt(
+            id=uuid4(),
+            task=task,
+            job_id=job.id,
+            node=node,
+            number=task.attempt_number + 1,
+            generation=job.generation,
+            epoch=self.epoch,
+            ports=numbers,
+            bound_at=self.now,
+        )
+
+    def _hold(
+        self, hold_id: int, attempt: Attempt, work: JobWork, task: Task, bind: engine.Binding
+    ) -> Hold:
+        return Hold(
+            id=hold_id,
+            attempt_id=attempt.id,
+            node_id=attempt.node_id,
+            queue_id=work.job.queue_id,
+            cpus=list(bind.cpus),
+            created_at=self.now,
+            **holds.columns_of(work.roles[task.role_id].request),
+        )
+
+
+# --- room -----------------------------------------------------------------------------------------
+
+
+class _Queues:
+    """The queues above the jobs, locked, with what they hold and may hold."""
+
+    def __init__(self, cluster_id: UUID, job_ids: Collection[UUID]) -> None:
+        queues = Job.objects.filter(id__in=job_ids).values_list("queue_id", flat=True).distinct()
+        links = QueueClosure.objects.filter(descendant__in=list(queues))
+        self.above: defaultdict[UUID, list[UUID]] = defaultdict(list)
+        for ancestor, descendant in links.values_list("ancestor_id", "descendant_id"):
+            self.above[descendant].append(ancestor)
+        involved = {ancestor for group in self.above.values() for ancestor in group}
+        self.max = _lock_queues(involved)
+        self.usage = {
+            queue.id: dict(holds.usage_of_queue(queue))
+            for queue in Queue.objects.filter(cluster_id=cluster_id, id__in=involved)
+            if self.max[queue.id]
+        }
+
+    def has_room(self, queue_id: UUID, total: Amounts) -> bool:
+        return all(
+            self.usage[above].get(name, 0) + total.get(name, 0) <= limit
+            for above in self.above[queue_id]
+            for name, limit in self.max[above].items()
+            if total.get(name, 0)
+        )
+
+    def take(self, queue_id: UUID, total: Amounts) -> None:
+        for above in self.above[queue_id]:
+            usage = self.usage.get(above)
+            if usage is not None:
+                for name, amount in total.items():
+                    usage[name] = usage.get(name, 0) + amount
+
+
+def _lock_queues(queue_ids: Collection[UUID]) -> dict[UUID, Amounts]:
+    """Lock queues FOR SHARE, the root first, and return their max as it is now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT q.id FROM scheduling_queue q WHERE q.id = ANY(%s) ORDER BY"
+            " (SELECT count(*) FROM scheduling_queueclosure c WHERE c.descendant_id = q.id), q.id"
+            " FOR SHARE OF q",
+            [list(queue_ids)],
+        )
+    return dict(Queue.objects.filter(id__in=queue_ids).values_list("id", "max"))
+
+
+class _Nodes:
+    """The nodes of the binds, locked, with what is free on them."""
+
+    def __init__(self, cluster_id: UUID, names: Collection[str]) -> None:
+        locked = Node.objects.select_for_update(no_key=True).order_by("id")
+        self.rows = {
+            node.name: node for node in locked.filter(cluster_id=cluster_id, name__in=names)
+        }
+        self.free = {name: dict(node.allocatable) for name, node in self.rows.items()}
+        ids = {node.id: node.name for node in self.rows.values()}
+        live = Hold.objects.filter(node__in=ids, released_at__isnull=True)
+        for hold in live.only("node_id", *holds.COLUMNS.values(), "extended"):
+            _subtract(self.free[ids[hold.node_id]], holds.amounts_of(hold))
+        self.devices = {
+            str(device.id): device
+            for device in Device.objects.filter(node__in=ids, is_present=True)
+        }
+        self.device_milli: defaultdict[str, int] = defaultdict(int)
+        held = DeviceHold.objects.filter(device__node__in=ids, released_at__isnull=True)
+        for device_id, milli in held.values_list("device_id", "gpu_milli"):
+            self.device_milli[str(device_id)] += milli
+
+    def take(self, pairs: list[tuple[engine.Binding, Amounts]]) -> bool:
+        """Take the room of all binds of a job, or nothing."""
+        wanted: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        milli: defaultdict[str, int] = defaultdict(int)
+        for bind, request in pairs:
+            _add(wanted[bind.node], request)
+            for device in bind.devices:
+                milli[device] += _device_milli(bind, request)
+        if not all(self._has_room(name, amounts) for name, amounts in wanted.items()):
+            return False
+        if not all(self._is_free(device, amount) for device, amount in milli.items()):
+            return False
+        for name, amounts in wanted.items():
+            _subtract(self.free[name], amounts)
+        for device, amount in milli.items():
+            self.device_milli[device] += amount
+        return True
+
+    def _has_room(self, name: str, amounts: Amounts) -> bool:
+        node = self.rows.get(name)
+        if node is None or node.state != NodeState.READY or node.is_cordoned or node.is_draining:
+            return False
+        free = self.free[name]
+        return all(amount <= free.get(resource, 0) for resource, amount in amounts.items())
+
+    def _is_free(self, device_id: str, milli: int) -> bool:
+        device = self.devices.get(device_id)
+        is_usable = device is not None and device.is_healthy
+        return is_usable and self.device_milli[device_id] + milli <= WHOLE_DEVICE
+
+    def device_holds(self, hold: Hold, bind: engine.Binding, request: Amounts) -> list[DeviceHold]:
+        """Return the rows of the devices that a bind takes."""
+        milli = _device_milli(bind, request)
+        return [
+            DeviceHold(
+                hold_id=hold.id,
+                device=self.devices[device_id],
+                gpu_milli=milli,
+                memory_bytes=self.devices[device_id].memory_bytes * milli // WHOLE_DEVICE,
+                is_whole=milli == WHOLE_DEVICE,
+            )
+            for device_id in bind.devices
+        ]
+
+
+WHOLE_DEVICE = 1000
+
+
+def _device_milli(bind: engine.Binding, request: Amounts) -> int:
+    """Return how much of each of its devices a task takes: the whole, unless it asked for less."""
+    gpu = request.get(engine.GPU, 0)
+    if len(bind.devices) == 1 and 0 < gpu < WHOLE_DEVICE:
+        return gpu
+    return WHOLE_DEVICE
+
+
+def _sum(requests: Iterable[Amounts]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for request in requests:
+        _add(total, request)
+    return total
+
+
+def _add(total: dict[str, int], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _subtract(total: dict[str, int], amounts: Amounts) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) - amount
+
+
+# --- what a plan says besides ---------------------------------------------------------------------
+
+
+def _write_notes(
+    plan: engine.Plan, *, cluster_id: UUID, snapshot: engine.Snapshot, now: datetime
+) -> None:
+    _write_jobs(plan, cluster_id=cluster_id, now=now)
+    _write_task_reasons(plan)
+    _write_reservations(plan, snapshot, now)
+    _write_shares(plan, cluster_id, now)
+
+
+def _write_jobs(plan: engine.Plan, *, cluster_id: UUID, now: datetime) -> None:
+    """Write phases of gangs and reasons where they changed; a row that is as told is left alone."""
+    keys = {UUID(key) for key in (*plan.phases, *plan.job_reasons)}
+    rows = Job.objects.select_for_update(of=("self",), no_key=True).filter(
+        id__in=keys, queue__cluster_id=cluster_id, phase__in=[str(p) for p in SCHEDULABLE_PHASES]
+    )
+    changed = []
+    for job in rows.order_by("id"):
+        key = str(job.id)
+        is_new_phase = key in plan.phases and job.gang_phase != plan.phases[key]
+        if is_new_phase:
+            job.gang_phase = plan.phases[key]
+        reason = plan.job_reasons.get(key)
+        is_new_reason = reason is not None and _is_news(job, reason, now)
+        if is_new_reason and reason is not None:
+            job.reason_code, job.reason_params = reason.code, _json(reason.params)
+            job.reason_at = now
+        if is_new_phase or is_new_reason:
+            changed.append(job)
+    changed = changed[:REASONS_AT_MOST]
+    update_rows(changed, ("gang_phase", "reason_code", "reason_params", "reason_at"))
+    hints = [topics.Hint(topics.job(job.id), "state") for job in changed]
+    message = topics.message(hints)
+    if message is not None:
+        outbox.publish_many([message], now=now)
+
+
+def _is_news(job: Job, reason: engine.Reason, now: datetime) -> bool:
+    if job.reason_code != reason.code:
+        return True
+    if job.reason_params == _json(reason.params):
+        return False
+    return job.reason_at is None or (now - job.reason_at).total_seconds() >= REASON_REFRESH_SECONDS
+
+
+def _write_task_reasons(plan: engine.Plan) -> None:
+    rows = Task.objects.filter(
+        id__in=[int(key) for key in plan.task_reasons], state=TaskState.PENDING
+    )
+    changed = []
+    for task in rows.select_for_update(no_key=True).order_by("id"):
+        reason = plan.task_reasons[str(task.id)]
+        params = _json(reason.params)
+        if (task.reason_code, task.reason_params) != (reason.code, params):
+            task.reason_code, task.reason_params = reason.code, params
+            changed.append(task)
+    update_rows(changed, ("reason_code", "reason_params"))
+
+
+def _write_reservations(plan: engine.Plan, snapshot: engine.Snapshot, now: datetime) -> None:
+    if plan.reservations == snapshot.reservations:
+        return
+    kept = {UUID(one.job): one for one in plan.reservations}
+    given_up = {UUID(one.job) for one in snapshot.reservations} - kept.keys()
+    Reservation.objects.filter(job_id__in=given_up).delete()
+    Reservation.objects.bulk_create(
+        (
+            Reservation(
+                job_id=job_id,
+                amounts_by_node=_json(one.amounts_by_node),
+                reason=one.reason,
+                created_at=now,
+                expires_at=datetime.fromtimestamp(one.expires_at, tz=UTC),
+            )
+            for job_id, one in kept.items()
+        ),
+        update_conflicts=True,
+        unique_fields=["job"],
+        update_fields=["amounts_by_node", "reason", "expires_at"],
+    )
+
+
+def _write_shares(plan: engine.Plan, cluster_id: UUID, now: datetime) -> None:
+    ids = dict(Queue.objects.filter(cluster_id=cluster_id).values_list("name", "id"))
+    known = {
+        row.queue_id: (row.deserved, row.allocated, row.requested)
+        for row in QueueShare.objects.filter(queue__cluster_id=cluster_id)
+    }
+    changed = []
+    for share in plan.shares:
+        values = (_json(share.deserved), _json(share.allocated), _json(share.requested))
+        queue_id = ids.get(share.queue)
+        if queue_id is not None and known.get(queue_id) != values:
+            deserved, allocated, requested = values
+            changed.append(
+                QueueShare(
+                    queue_id=queue_id,
+                    deserved=deserved,
+                    allocated=allocated,
+                    requested=requested,
+                    updated_at=now,
+                )
+            )
+    if not changed:
+        return
+    QueueShare.objects.bulk_create(
+        changed,
+        update_conflicts=True,
+        unique_fields=["queue"],
+        update_fields=["deserved", "allocated", "requested", "updated_at"],
+    )
+    hints = [topics.Hint(topics.queue(share.queue_id), "state") for share in changed]
+    message = topics.message([*hints, topics.Hint(topics.cluster(cluster_id), "state")])
+    if message is not None:
+        outbox.publish_many([message], now=now)
+
+
+def _json(value: Any) -> Any:
+    """Return a value as JSON gives it back, so that old and new compare equal."""
+    if isinstance(value, Mapping):
+        return {str(key): _json(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_json(one) for one in value]
+    if isinstance(value, float):
+        return round(value, 3)
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    return str(value)

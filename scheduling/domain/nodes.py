@@ -1,0 +1,443 @@
+"""Nodes: how a machine joins, opens its session, is heard of, is emptied, and is given up.
+
+A node is Ready while its agent is heard of. Once it was silent for longer than the lease of its
+tasks can last (`LEASE_MARGIN`: clocks may run at different rates, plus one look of the loop), its
+attempts have certainly ended, wherever the machine is: only then are they Lost and tried again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from scheduling.domain import reports, topics
+from scheduling.domain.transitions import LAUNCH_TOPIC, STOP_TOPIC, Batch, Exit
+from scheduling.lifecycle.states import AttemptState, StopReason
+from scheduling.lifecycle.values import AttemptEvent
+from scheduling.models import Attempt, Cluster, Device, JoinToken, Node
+from scheduling.models.attempt import LIVE_STATES
+from scheduling.models.node import NodeState
+from tenants.domain import access, audit, notify, outbox
+from tenants.domain.access import SYSTEM, Actor, Verb
+from tenants.domain.errors import Conflict, Denied, NotFound
+from tenants.models import OutboxRow
+
+TOKEN_PREFIX = "trj_"  # noqa: S105 -- what a join token begins with, no secret
+CREDENTIAL_PREFIX = "trn_"
+PODS = 110_000
+"""How many tasks a node takes at once, in thousandths: what a kubelet takes."""
+LEASE_MARGIN = 1.1
+LOOK_SECONDS = 1.0
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """One accelerator as a node reports it."""
+
+    uuid: str
+    index: int
+    model: str = ""
+    memory_bytes: int = 0
+    is_healthy: bool = True
+    health_reason: str = ""
+    numa_node: int = -1
+    links: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node says of itself when it opens a session."""
+
+    boot_id: str
+    agent_version: str
+    cpu_milli: int
+    memory_bytes: int
+    sockets: int = 1
+    numa_nodes: list[dict[str, Any]] = field(default_factory=list)
+    devices: Sequence[DeviceFacts] = ()
+    runtimes: Sequence[dict[str, str]] = ()
+    attempts: dict[UUID, str] = field(default_factory=dict)
+    """Attempt -> Starting, Running, Stopping or Exited."""
+    address: str = ""
+    is_simulated: bool = False
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An open session; `stop` are attempts that the node holds and should not."""
+
+    session_id: str
+    epoch: int
+    lease_seconds: float
+    heartbeat_seconds: float
+    stop: tuple[UUID, ...]
+
+
+# --- joining --------------------------------------------------------------------------------------
+
+
+def join_token_create(
+    *,
+    actor: Actor,
+    cluster: Cluster,
+    now: datetime,
+    valid_for: timedelta = timedelta(hours=1),
+    uses: int = 1,
+    labels: dict[str, str] | None = None,
+) -> tuple[JoinToken, str]:
+    """Make a token with which a machine becomes a node; return it and its secret, shown once."""
+    access.require(actor, Verb.NODE_JOIN, None, what="cluster")
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(32)
+    with transaction.atomic():
+        token = JoinToken.objects.create(
+            cluster=cluster,
+            secret_hash=_hash(secret),
+            labels=labels or {},
+            uses_left=uses,
+            expires_at=now + valid_for,
+            created_at=now,
+        )
+        audit.record(
+            actor=actor,
+            action="node.join_token",
+            subject=token,
+            before=None,
+            after={"cluster": cluster.name, "uses": uses, "expires_at": token.expires_at},
+            unit=None,
+            now=now,
+        )
+    return token, secret
+
+
+def join(*, token: str, name: str, now: datetime) -> tuple[Node, str]:
+    """Use a join token: make the node and its credential, shown once.
+
+    A node that was removed may come back under its name, with a new credential.
+
+    Raises:
+        Denied: the token is unknown, used up or expired.
+        Conflict: another node of the cluster has the name.
+    """
+    with transaction.atomic():
+        row = JoinToken.objects.select_for_update().filter(secret_hash=_hash(token)).first()
+        if row is None or row.uses_left == 0 or row.expires_at <= now:
+            raise Denied("join_token_unknown")
+        JoinToken.objects.filter(id=row.id).update(uses_left=F("uses_left") - 1)
+        credential = CREDENTIAL_PREFIX + secrets.token_urlsafe(32)
+        node = _insert_node(row, name, credential, now)
+        audit.record(
+            actor=SYSTEM,
+            action="node.join",
+            subject=node,
+            before=None,
+            after={"cluster": row.cluster.name, "token": str(row.id)},
+            unit=None,
+            now=now,
+        )
+        _announce(node, now)
+    return node, credential
+
+
+def _insert_node(token: JoinToken, name: str, credential: str, now: datetime) -> Node:
+    known = Node.objects.select_for_update().filter(cluster=token.cluster, name=name).first()
+    if known is not None and known.state != NodeState.REMOVED:
+        raise Conflict("node_name_taken", {"name": name})
+    if known is not None:
+        known.state = NodeState.JOINING
+        known.credential_hash, known.labels = _hash(credential), token.labels
+        known.version += 1
+        known.save(update_fields=["state", "credential_hash", "labels", "version"])
+        return known
+    try:
+        with transaction.atomic():
+            return Node.objects.create(
+                cluster=token.cluster,
+                name=name,
+                labels={"kubernetes.io/hostname": name, **token.labels},
+                credential_hash=_hash(credential),
+                created_at=now,
+            )
+    except IntegrityError as error:
+        raise Conflict("node_name_taken", {"name": name}) from error
+
+
+def authenticate(credential: str) -> Node | None:
+    """Return the node that a credential belongs to, None for an unknown or removed one."""
+    found = Node.objects.filter(credential_hash=_hash(credential)).exclude(state=NodeState.REMOVED)
+    return found.select_related("cluster").first() if credential else None
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+# --- sessions -------------------------------------------------------------------------------------
+
+
+def open_session(*, node_id: UUID, facts: NodeFacts, gateway: str, now: datetime) -> Session:
+    """Begin a session: the node is Ready, an older session of it is over.
+
+    1. Count the session's epoch up: the newer session wins. 2. Take over what the node says of
+    itself. 3. Compare its attempts with ours: what it does not know and should is gone (another
+    boot: everything); what it holds and should not is to be stopped. 4. Commands that were sent
+    and not confirmed are due again.
+    """
+    with transaction.atomic():
+        node = Node.objects.select_for_update(no_key=True).filter(id=node_id).first()
+        if node is None or node.state == NodeState.REMOVED:
+            raise NotFound("node")
+        is_rebooted = bool(node.boot_id) and node.boot_id != facts.boot_id
+        _apply_facts(node, facts)
+        node.state = NodeState.READY
+        node.session_id, node.session_epoch = str(uuid4()), node.session_epoch + 1
+        node.gateway, node.report_seq, node.last_seen_at = gateway[:100], 0, now
+        node.version += 1
+        node.save()
+        stop = _compare_attempts(node, facts, now, is_rebooted=is_rebooted)
+        outbox.release_node_commands(node.id, now)
+        _announce(node, now)
+    return Session(
+        session_id=node.session_id,
+        epoch=node.session_epoch,
+        lease_seconds=float(settings.TERRACE_NODE_LEASE_SECONDS),
+        heartbeat_seconds=settings.TERRACE_NODE_LEASE_SECONDS / 4,
+        stop=stop,
+    )
+
+
+def _apply_facts(node: Node, facts: NodeFacts) -> None:
+    node.boot_id, node.agent_version = facts.boot_id[:64], facts.agent_version[:40]
+    node.address = facts.address[:253] or node.address
+    node.is_simulated = facts.is_simulated
+    node.runtimes, node.warnings = list(facts.runtimes), list(facts.warnings)
+    node.topology = {"sockets": facts.sockets, "numa_nodes": facts.numa_nodes}
+    capacity = {"cpu": facts.cpu_milli, "memory": facts.memory_bytes, "pods": PODS}
+    if facts.devices:
+        capacity[GPU] = 1000 * len(facts.devices)
+    node.capacity = capacity
+    reserved_cpu = min(int(settings.TERRACE_NODE_RESERVED_CPU_MILLI), facts.cpu_milli // 10)
+    healthy = sum(1000 for device in facts.devices if device.is_healthy)
+    node.allocatable = {
+        **capacity,
+        "cpu": facts.cpu_milli - reserved_cpu,
+        "memory": facts.memory_bytes - facts.memory_bytes // 20,
+        **({GPU: healthy} if facts.devices else {}),
+    }
+    _apply_devices(node, facts.devices)
+
+
+def _apply_devices(node: Node, devices: Sequence[DeviceFacts]) -> None:
+    seen = [device.uuid for device in devices]
+    Device.objects.filter(node=node).exclude(uuid__in=seen).update(is_present=False)
+    Device.objects.bulk_create(
+        (
+            Device(
+                node=node,
+                uuid=device.uuid,
+                index=device.index,
+                model=device.model[:100],
+                memory_bytes=device.memory_bytes,
+                is_healthy=device.is_healthy,
+                health_reason=device.health_reason[:300],
+                numa_node=device.numa_node,
+                links=device.links,
+            )
+            for device in devices
+        ),
+        update_conflicts=True,
+        unique_fields=["node", "uuid"],
+        update_fields=[
+            "index",
+            "model",
+            "memory_bytes",
+            "is_healthy",
+            "health_reason",
+            "numa_node",
+            "links",
+            "is_present",
+        ],
+    )
+
+
+def _compare_attempts(
+    node: Node, facts: NodeFacts, now: datetime, *, is_rebooted: bool
+) -> tuple[UUID, ...]:
+    live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
+    ours = dict(live.values_list("id", "state"))
+    held = {} if is_rebooted else facts.attempts
+    # A bound attempt that the node does not know may simply not have been launched yet.
+    pending = set(
+        OutboxRow.objects.filter(topic=LAUNCH_TOPIC, node=node.id).values_list("key", flat=True)
+    )
+    absent = [one for one in ours if one not in held and str(one) not in pending]
+    if absent:
+        reason = reports.EndReason.NODE_REBOOTED if is_rebooted else reports.EndReason.AGENT_LOST
+        reports.observe_absent(node=node, attempt_ids=absent, now=now, reason=reason)
+    return tuple(
+        one for one, state in facts.attempts.items() if one not in ours and state != "Exited"
+    )
+
+
+def heartbeat(*, node_id: UUID, session_id: str, now: datetime) -> bool:
+    """Take note that the agent lives; False: the session is over, the agent must open another."""
+    alive = Node.objects.filter(id=node_id, session_id=session_id, state=NodeState.READY)
+    return alive.update(last_seen_at=now) == 1
+
+
+# --- silence --------------------------------------------------------------------------------------
+
+
+def silence_limit() -> timedelta:
+    """Return after which silence the tasks of a node have certainly ended."""
+    seconds = settings.TERRACE_NODE_LEASE_SECONDS * LEASE_MARGIN + LOOK_SECONDS
+    return timedelta(seconds=seconds)
+
+
+def lapsed(now: datetime) -> list[UUID]:
+    """Return the nodes that were silent for too long."""
+    silent = Node.objects.filter(state=NodeState.READY, last_seen_at__lt=now - silence_limit())
+    return list(silent.order_by("id").values_list("id", flat=True))
+
+
+def give_up(*, node_id: UUID, now: datetime) -> int:
+    """Declare a silent node NotReady and its attempts Lost; return how many. Ends its session."""
+    node = Node.objects.select_for_update(no_key=True).get(id=node_id)
+    if node.state != NodeState.READY or node.last_seen_at is None:
+        return 0
+    silent_for = now - node.last_seen_at
+    if silent_for < silence_limit():
+        return 0
+    node.state, node.session_id = NodeState.NOT_READY, ""
+    node.version += 1
+    node.save(update_fields=["state", "session_id", "version"])
+    lost = _lose_attempts(node, now, seconds=int(silent_for.total_seconds()))
+    _announce(node, now)
+    return lost
+
+
+def _lose_attempts(node: Node, now: datetime, *, seconds: int) -> int:
+    batch = Batch(now=now, actor_label="reconcile")
+    live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
+    works = batch.lock(sorted(set(live.values_list("job_id", flat=True))))
+    by_job = {work.job.id: work for work in works}
+    lost = list(live.select_related("task"))
+    known = Exit(reason_code="NodeLost", message=f"node {node.name} silent for {seconds} s")
+    for attempt in lost:
+        work = by_job[attempt.job_id]
+        work.take([attempt])
+        work.attempt_event(work.attempts[attempt.id], AttemptEvent.LOST, exit_=known)
+    drop_commands([attempt.id for attempt in lost], node.id)
+    batch.flush()
+    return len(lost)
+
+
+def drop_commands(attempt_ids: Collection[UUID], node_id: UUID) -> int:
+    """Delete commands for attempts that are over."""
+    keys = [str(one) for one in attempt_ids]
+    rows = OutboxRow.objects.filter(
+        node=node_id, topic__in=(LAUNCH_TOPIC, STOP_TOPIC), key__in=keys
+    )
+    return rows.delete()[0]
+
+
+# --- what administrators do -----------------------------------------------------------------------
+
+
+def cordon(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
+    """Let nothing new start on the node; what runs goes on."""
+    return _edit(actor, node_id, "node.cordon", now, reason, is_cordoned=True)
+
+
+def uncordon(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
+    """Let tasks start on the node again."""
+    return _edit(actor, node_id, "node.uncordon", now, reason, is_cordoned=False, is_draining=False)
+
+
+def drain(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
+    """Empty the node: nothing new starts, what runs is evicted with grace."""
+    with transaction.atomic():
+        node = _edit(actor, node_id, "node.drain", now, reason, is_cordoned=True, is_draining=True)
+        batch = Batch(now=now, actor_label=actor.label)
+        live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
+        works = batch.lock(sorted(set(live.values_list("job_id", flat=True))))
+        by_job = {work.job.id: work for work in works}
+        for attempt in live.exclude(state=AttemptState.STOPPING).select_related("task"):
+            work = by_job[attempt.job_id]
+            work.take([attempt])
+            work.attempt_event(
+                work.attempts[attempt.id], AttemptEvent.STOP, stop_reason=StopReason.DRAINED
+            )
+        batch.flush()
+    return node
+
+
+def remove(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
+    """Take an empty node out of the cluster; its credential is worth nothing any more.
+
+    Raises:
+        Conflict: tasks still run on it.
+    """
+    with transaction.atomic():
+        busy = Attempt.objects.filter(node_id=node_id, state__in=LIVE_STATES).count()
+        if busy:
+            name = Node.objects.values_list("name", flat=True).get(id=node_id)
+            raise Conflict("node_busy", {"node": name, "attempts": busy})
+        return _edit(
+            actor,
+            node_id,
+            "node.remove",
+            now,
+            reason,
+            state=NodeState.REMOVED,
+            credential_hash="",
+            session_id="",
+        )
+
+
+def _edit(
+    actor: Actor, node_id: UUID, action: str, now: datetime, reason: str, **fields: Any
+) -> Node:
+    access.require(actor, Verb.NODE_ADMIN, None, what="node")
+    with transaction.atomic():
+        node = Node.objects.select_for_update(no_key=True).filter(id=node_id).first()
+        if node is None or node.state == NodeState.REMOVED:
+            raise NotFound("node")
+        before = {name: getattr(node, name) for name in fields if name != "credential_hash"}
+        for name, value in fields.items():
+            setattr(node, name, value)
+        node.version += 1
+        node.save(update_fields=[*fields, "version"])
+        audit.record(
+            actor=actor,
+            action=action,
+            subject=node,
+            before=before,
+            after={name: fields[name] for name in before},
+            unit=None,
+            now=now,
+            reason=reason,
+        )
+        _announce(node, now)
+    return node
+
+
+def _announce(node: Node, now: datetime) -> None:
+    hints = [
+        topics.Hint(topics.node(node.id), "state"),
+        topics.Hint(topics.cluster(node.cluster_id), "state"),
+    ]
+    message = topics.message(hints)
+    if message is not None:
+        outbox.publish_many([message], now=now)
+    notify.notify(notify.SCHEDULE, str(node.cluster_id))

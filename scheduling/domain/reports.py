@@ -1,0 +1,343 @@
+"""What nodes say happened: one frame of reports becomes rows in one transaction.
+
+1. Lock the node's row and compare the session: reports of an older session are refused.
+2. A sequence number that was committed before changes nothing; the answer is the highest one.
+3. Attempts: one transition each, grouped by job. A node speaks only of its own attempts.
+4. Logs, metrics and usage: inserted, what is there already is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from uuid import UUID
+
+from django.db import transaction
+
+from scheduling.domain import topics
+from scheduling.domain.errors import StaleSessionError
+from scheduling.domain.transitions import Batch, Exit, JobWork
+from scheduling.lifecycle.states import AttemptState
+from scheduling.lifecycle.values import AttemptEvent
+from scheduling.models import Attempt, Device, LogChunk, MetricSample, Node, Usage
+from scheduling.models.node import NodeState
+
+GPU_SUBJECT = "gpu:"
+NODE_SUBJECT = "node"
+BEFORE_START = (AttemptState.BOUND, AttemptState.STARTING)
+
+
+class Reported(StrEnum):
+    """What a node may say of an attempt."""
+
+    STARTING = "Starting"
+    RUNNING = "Running"
+    STOPPING = "Stopping"
+    EXITED = "Exited"
+
+
+class EndReason(StrEnum):
+    """Why an attempt ended, where its exit code does not say it."""
+
+    LAUNCH_FAILED = "LaunchFailed"
+    LEASE_LAPSED = "LeaseLapsed"
+    AGENT_LOST = "AgentLost"
+    NEVER_STARTED = "NeverStarted"
+    NODE_REBOOTED = "NodeRebooted"
+
+
+GONE_REASONS = frozenset(
+    {
+        EndReason.LEASE_LAPSED,
+        EndReason.AGENT_LOST,
+        EndReason.NEVER_STARTED,
+        EndReason.NODE_REBOOTED,
+    }
+)
+"""Ends that are the platform's, not the task's: it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptObserved:
+    """What happened to one attempt."""
+
+    attempt: UUID
+    state: Reported
+    exit_code: int | None = None
+    signal: int | None = None
+    is_oom: bool = False
+    reason: str = ""
+    message: str = ""
+    address: str = ""
+    ports: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogReceived:
+    """Consecutive bytes of an attempt's output."""
+
+    attempt: UUID
+    stream: str
+    offset: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MetricReceived:
+    """One line of a task's own metrics; `at` is the node's clock."""
+
+    attempt: UUID
+    line: int
+    at: float
+    values: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReceived:
+    """Measured use of an attempt (its id), a device (`gpu:<uuid>`) or the node (`node`)."""
+
+    subject: str
+    at: float
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceObserved:
+    """The health of one device."""
+
+    uuid: str
+    is_healthy: bool
+    health_reason: str = ""
+
+
+def record(  # noqa: PLR0913 -- the parts of a frame
+    *,
+    node_id: UUID,
+    session_id: str,
+    seq: int,
+    now: datetime,
+    observations: Sequence[AttemptObserved] = (),
+    logs: Sequence[LogReceived] = (),
+    metrics: Sequence[MetricReceived] = (),
+    usage: Sequence[UsageReceived] = (),
+    devices: Sequence[DeviceObserved] = (),
+) -> int:
+    """Write one frame of a session; return the highest sequence number that is committed.
+
+    Raises:
+        StaleSessionError: the node has opened a newer session, or none.
+    """
+    with transaction.atomic():
+        node = Node.objects.select_for_update(no_key=True).filter(id=node_id).first()
+        if node is None or node.session_id != session_id or node.state == NodeState.REMOVED:
+            raise StaleSessionError(node_id, session_id)
+        if seq <= node.report_seq:
+            return int(node.report_seq)
+        batch = Batch(now=now, actor_label=f"node {node.name}")
+        _observe(batch, node, observations)
+        owned = _owned(node, logs, metrics, usage)
+        _keep_logs(batch, owned, logs, now)
+        _keep_metrics(batch, owned, metrics)
+        _keep_usage(batch, node, owned, usage)
+        _keep_health(batch, node, devices)
+        Node.objects.filter(id=node.id).update(report_seq=seq)
+        batch.flush()
+    return seq
+
+
+def refused(*, node_id: UUID, attempt_id: UUID, code: str, now: datetime) -> None:
+    """Take note that a node will never carry out a launch: nothing of it was started."""
+    with transaction.atomic():
+        Node.objects.select_for_update(no_key=True).get(id=node_id)
+        batch = Batch(now=now, actor_label="gateway")
+        _observe(
+            batch,
+            Node(id=node_id),
+            [
+                AttemptObserved(
+                    attempt_id, Reported.EXITED, reason=EndReason.NEVER_STARTED, message=code
+                )
+            ],
+        )
+        batch.flush()
+
+
+def observe_absent(*, node: Node, attempt_ids: Sequence[UUID], now: datetime, reason: str) -> None:
+    """Take note that these attempts certainly do not run on their node (any more)."""
+    with transaction.atomic():
+        batch = Batch(now=now, actor_label=f"node {node.name}")
+        seen = [AttemptObserved(one, Reported.EXITED, reason=reason) for one in attempt_ids]
+        _observe(batch, node, seen)
+        batch.flush()
+
+
+# --- attempts -------------------------------------------------------------------------------------
+
+
+def _observe(batch: Batch, node: Node, observations: Sequence[AttemptObserved]) -> None:
+    ids = [one.attempt for one in observations]
+    if not ids:
+        return
+    of_node = Attempt.objects.filter(id__in=ids, node_id=node.id)
+    works = batch.lock(sorted(set(of_node.values_list("job_id", flat=True))))
+    by_job: dict[UUID, JobWork] = {work.job.id: work for work in works}
+    # Read after the jobs are locked: only now do the states stand still.
+    fresh = {attempt.id: attempt for attempt in of_node.select_related("task")}
+    for one in observations:
+        attempt = fresh.get(one.attempt)
+        if attempt is None or attempt.job_id not in by_job:
+            continue
+        work = by_job[attempt.job_id]
+        work.take([attempt])
+        _apply_observation(work, work.attempts[attempt.id], one)
+
+
+def _apply_observation(work: JobWork, attempt: Attempt, one: AttemptObserved) -> None:
+    event = event_of(one, AttemptState(attempt.state))
+    known = Exit(
+        exit_code=one.exit_code,
+        signal=one.signal,
+        is_oom=one.is_oom,
+        reason_code=one.reason,
+        message=one.message,
+        address=one.address,
+        ports=one.ports or None,
+    )
+    if event is None:
+        return
+    work.attempt_event(attempt, event, exit_=known)
+
+
+def event_of(one: AttemptObserved, state: AttemptState) -> AttemptEvent | None:
+    """Return the lifecycle's event for an observation; None where it says nothing new."""
+    match one.state:
+        case Reported.STARTING:
+            return AttemptEvent.LAUNCHED if state is AttemptState.BOUND else None
+        case Reported.RUNNING:
+            return AttemptEvent.STARTED if state in BEFORE_START else None
+        case Reported.STOPPING:
+            return None  # the stop was ours; what counts is how it ends
+        case Reported.EXITED:
+            return _end_event(one, state)
+
+
+def _end_event(one: AttemptObserved, state: AttemptState) -> AttemptEvent:
+    if one.reason in GONE_REASONS:
+        return AttemptEvent.GONE
+    if one.reason == EndReason.LAUNCH_FAILED and state in (*BEFORE_START, AttemptState.STOPPING):
+        return AttemptEvent.LAUNCH_FAILED
+    is_zero = one.exit_code == 0 and not one.signal
+    return AttemptEvent.EXITED_ZERO if is_zero else AttemptEvent.EXITED_NONZERO
+
+
+# --- feeds ----------------------------------------------------------------------------------------
+
+
+def _owned(
+    node: Node,
+    logs: Sequence[LogReceived],
+    metrics: Sequence[MetricReceived],
+    usage: Sequence[UsageReceived],
+) -> dict[UUID, UUID]:
+    """Return attempt -> job for those attempts of the feeds that are the node's own."""
+    ids = {one.attempt for one in (*logs, *metrics)}
+    ids |= {UUID(one.subject) for one in usage if _is_attempt(one.subject)}
+    if not ids:
+        return {}
+    own = Attempt.objects.filter(id__in=ids, node=node)
+    return dict(own.values_list("id", "job_id"))
+
+
+def _is_attempt(subject: str) -> bool:
+    return subject != NODE_SUBJECT and not subject.startswith(GPU_SUBJECT)
+
+
+def _keep_logs(
+    batch: Batch, owned: dict[UUID, UUID], logs: Sequence[LogReceived], now: datetime
+) -> None:
+    rows = [
+        LogChunk(
+            attempt_id=one.attempt,
+            stream=one.stream[:6],
+            offset=one.offset,
+            size_bytes=len(one.data),
+            data=one.data,
+            at=now,
+        )
+        for one in logs
+        if one.attempt in owned
+    ]
+    LogChunk.objects.bulk_create(rows, ignore_conflicts=True)
+    _hint(batch, "log", {owned[row.attempt_id] for row in rows})
+
+
+def _keep_metrics(batch: Batch, owned: dict[UUID, UUID], metrics: Sequence[MetricReceived]) -> None:
+    rows = [
+        MetricSample(
+            job_id=owned[one.attempt],
+            attempt_id=one.attempt,
+            line=one.line,
+            at=_time(one.at),
+            values=one.values,
+        )
+        for one in metrics
+        if one.attempt in owned
+    ]
+    MetricSample.objects.bulk_create(rows, ignore_conflicts=True)
+    _hint(batch, "metrics", {row.job_id for row in rows})
+
+
+def _keep_usage(
+    batch: Batch, node: Node, owned: dict[UUID, UUID], usage: Sequence[UsageReceived]
+) -> None:
+    rows = []
+    for one in usage:
+        attempt_id = UUID(one.subject) if _is_attempt(one.subject) else None
+        if attempt_id is not None and attempt_id not in owned:
+            continue
+        is_device = one.subject.startswith(GPU_SUBJECT)
+        rows.append(
+            Usage(
+                node=node,
+                attempt_id=attempt_id,
+                device_uuid=one.subject.removeprefix(GPU_SUBJECT)[:100] if is_device else "",
+                at=_time(one.at),
+                cpu_milli=one.cpu_milli,
+                memory_bytes=one.memory_bytes,
+                gpu_percent=one.gpu_percent,
+                gpu_memory_bytes=one.gpu_memory_bytes,
+                temperature_celsius=one.temperature_celsius,
+                power_watts=one.power_watts,
+            )
+        )
+    Usage.objects.bulk_create(rows)
+    _hint(batch, "usage", {owned[row.attempt_id] for row in rows if row.attempt_id})
+    if rows:
+        batch.hints.append(topics.Hint(topics.node(node.id), "usage"))
+
+
+def _keep_health(batch: Batch, node: Node, devices: Sequence[DeviceObserved]) -> None:
+    changed = 0
+    for one in devices:
+        rows = Device.objects.filter(node=node, uuid=one.uuid).exclude(
+            is_healthy=one.is_healthy, health_reason=one.health_reason[:300]
+        )
+        changed += rows.update(is_healthy=one.is_healthy, health_reason=one.health_reason[:300])
+    if changed:
+        batch.hints.append(topics.Hint(topics.node(node.id), "state"))
+        batch.hints.append(topics.Hint(topics.cluster(node.cluster_id), "state"))
+
+
+def _hint(batch: Batch, kind: str, job_ids: set[UUID]) -> None:
+    batch.hints += [topics.Hint(topics.job(job_id), kind) for job_id in sorted(job_ids)]
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, tz=UTC)

@@ -1,0 +1,449 @@
+"""What a cycle looks at: the rows of one cluster as the engine's frozen values, kept warm.
+
+`changed_xid` of a row is the transaction that last wrote it. A refresh remembers the xmin of its
+own database snapshot and next time reads only rows with `changed_xid >=` that: every row committed
+since, however transactions overlapped. An unchanged job, node or queue stays the same object, so
+that the engine keeps what it computed for it. Tasks and holds carry no mark: whoever writes them
+writes their job too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Q
+
+from scheduling.domain.errors import IncompleteSnapshotError
+from scheduling.domain.jobs import PRIORITY_CLASSES
+from scheduling.domain.lifecycle_views import job_view
+from scheduling.engine import types as engine
+from scheduling.lifecycle.decisions import may_start
+from scheduling.lifecycle.states import SCHEDULABLE_PHASES
+from scheduling.models import (
+    Device,
+    DeviceHold,
+    ImageRule,
+    Job,
+    Node,
+    Queue,
+    Reservation,
+    Role,
+    Task,
+)
+from scheduling.models.node import NodeKind, NodeState
+from scheduling.spec.job_spec import RoleSpec
+from tenants.models import OrgClosure
+
+STRIKES = 3
+"""A job that made planning fail so often is left out until it is changed."""
+UNSERVED = "image:"
+"""Prefix of an image that no rule maps to a runtime: no node offers it, and the reason says so."""
+
+TASK_STATES = {
+    "Pending": engine.TaskState.PENDING,
+    "Bound": engine.TaskState.BOUND,
+    "Starting": engine.TaskState.BOUND,
+    "Running": engine.TaskState.RUNNING,
+    "Stopping": engine.TaskState.RELEASING,
+    "Succeeded": engine.TaskState.SUCCEEDED,
+    "Failed": engine.TaskState.FAILED,
+}
+"""A cancelled task is not in the snapshot: nothing more is wanted of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An image rule with the units that it holds for; None: all."""
+
+    pattern: str
+    runtime: str
+    units: frozenset[UUID] | None
+
+
+@dataclass(slots=True)
+class SnapshotCache:
+    """The warm copy of one cluster; `refresh` brings it up to date and gives the snapshot."""
+
+    since: int = 0
+    nodes: dict[UUID, engine.Node] = field(default_factory=dict)
+    queues: dict[UUID, engine.Queue] = field(default_factory=dict)
+    jobs: dict[UUID, engine.Job] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
+    snapshot: engine.Snapshot | None = None
+
+    def refresh(self, cluster_id: UUID, now: datetime) -> engine.Snapshot:
+        """Read what changed since the last time, in one consistent view of the database.
+
+        Raises:
+            IncompleteSnapshotError: a row refers to something that is not there; plan nothing.
+        """
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
+                seen = int(cursor.fetchone()[0])
+            self._refresh_rules(cluster_id)
+            is_changed = self._refresh_nodes(cluster_id)
+            is_changed |= self._refresh_queues(cluster_id)
+            is_changed |= self._refresh_jobs(cluster_id)
+            reservations = _reservations(cluster_id, now)
+        self.since = seen
+        self.snapshot = self._assemble(now, reservations, is_changed=is_changed)
+        return self.snapshot
+
+    def forget_job(self, job_id: UUID) -> None:
+        """Leave a job out until its row changes."""
+        self.jobs.pop(job_id, None)
+        self.snapshot = None
+
+    def _assemble(
+        self, now: datetime, reservations: tuple[engine.Reservation, ...], *, is_changed: bool
+    ) -> engine.Snapshot:
+        last = self.snapshot
+        if last is None or is_changed:
+            _require_complete(self.jobs.values(), self.queues.values(), self.nodes.values())
+        is_same = last is not None and not is_changed
+        return engine.Snapshot(
+            now=now.timestamp(),
+            nodes=last.nodes if last is not None and is_same else tuple(self.nodes.values()),
+            queues=last.queues if last is not None and is_same else tuple(self.queues.values()),
+            jobs=last.jobs if last is not None and is_same else tuple(self.jobs.values()),
+            reservations=reservations,
+            version=self.since,
+        )
+
+    def _refresh_rules(self, cluster_id: UUID) -> None:
+        rules = _rules(cluster_id)
+        if rules != self.rules:
+            # Which runtime serves a role may be another now: read all jobs again.
+            self.rules, self.since, self.jobs = rules, 0, {}
+            self.snapshot = None
+
+    def _refresh_nodes(self, cluster_id: UUID) -> bool:
+        rows = list(Node.objects.filter(cluster_id=cluster_id, changed_xid__gte=self.since))
+        devices: defaultdict[UUID, list[Device]] = defaultdict(list)
+        for device in Device.objects.filter(node__in=rows, is_present=True).order_by("index"):
+            devices[device.node_id].append(device)
+        gone = {row.id for row in rows if row.state == NodeState.REMOVED}
+        fresh = {row.id: node_value(row, devices[row.id]) for row in rows if row.id not in gone}
+        return _merge(self.nodes, fresh, gone)
+
+    def _refresh_queues(self, cluster_id: UUID) -> bool:
+        rows = Queue.objects.filter(cluster_id=cluster_id).select_related("parent")
+        changed = list(rows.filter(changed_xid__gte=self.since))
+        is_changed = _merge(self.queues, {row.id: queue_value(row) for row in changed}, set())
+        if len(self.queues) != Queue.objects.filter(cluster_id=cluster_id).count():
+            fresh = {row.id: queue_value(row) for row in rows}
+            _merge(self.queues, fresh, self.queues.keys() - fresh.keys())
+            return True
+        return is_changed
+
+    def _refresh_jobs(self, cluster_id: UUID) -> bool:
+        rows = Job.objects.filter(
+            queue__cluster_id=cluster_id, changed_xid__gte=self.since
+        ).select_related("queue")
+        if self.since == 0:
+            rows = rows.filter(IS_OF_INTEREST)
+        jobs = [job for job in rows if is_of_interest(job)]
+        gone = {job.id for job in rows} - {job.id for job in jobs}
+        return _merge(self.jobs, job_values(jobs, self.rules, self.jobs), gone)
+
+
+def build(cluster_id: UUID, now: datetime) -> engine.Snapshot:
+    """Read the whole cluster anew."""
+    return SnapshotCache().refresh(cluster_id, now)
+
+
+# --- which jobs -----------------------------------------------------------------------------------
+
+IS_OF_INTEREST = (
+    Q(phase__in=[str(phase) for phase in SCHEDULABLE_PHASES])
+    | Q(tasks_starting__gt=0)
+    | Q(tasks_running__gt=0)
+    | Q(tasks_stopping__gt=0)
+)
+
+
+def is_of_interest(job: Job) -> bool:
+    """Whether a job wants a place or still holds one."""
+    live = job.tasks_starting + job.tasks_running + job.tasks_stopping
+    return job.phase in SCHEDULABLE_PHASES or live > 0
+
+
+# --- rows to values -------------------------------------------------------------------------------
+
+
+def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
+    """Return a node as the engine knows it."""
+    serves_all = row.kind == NodeKind.KUBERNETES or row.is_simulated
+    is_usable = row.state == NodeState.READY and not (row.is_cordoned or row.is_draining)
+    return engine.Node(
+        name=row.name,
+        allocatable=row.allocatable,
+        labels=row.labels,
+        taints=tuple(
+            engine.Taint(t["key"], t.get("value", ""), t.get("effect", "NoSchedule"))
+            for t in row.taints
+        ),
+        is_schedulable=is_usable,
+        devices=tuple(
+            engine.Device(
+                id=str(device.id),
+                index=device.index,
+                resource=device.resource,
+                memory_bytes=device.memory_bytes,
+                is_healthy=device.is_healthy,
+                numa_node=device.numa_node,
+                links=tuple(sorted(device.links.items())),
+            )
+            for device in devices
+        ),
+        runtimes=None if serves_all else frozenset(one["name"] for one in row.runtimes),
+    )
+
+
+def queue_value(row: Queue) -> engine.Queue:
+    """Return a queue as the engine knows it."""
+    return engine.Queue(
+        name=row.name,
+        parent=None if row.parent is None else row.parent.name,
+        min=row.min,
+        max=row.max,
+        weight=row.weight,
+        priority=row.priority,
+        lend_min=row.lend_min,
+        reclaimable=row.reclaimable,
+        state=engine.QueueState(row.state),
+        policy=engine.QueuePolicy(row.policy),
+        deserved=row.deserved,
+        created_at=row.created_at.timestamp(),
+        annotations=row.annotations,
+    )
+
+
+def job_values(
+    jobs: Collection[Job], rules: tuple[Rule, ...], known: Mapping[UUID, engine.Job]
+) -> dict[UUID, engine.Job]:
+    """Return jobs as the engine knows them, with three queries however many they are."""
+    roles: defaultdict[UUID, list[Role]] = defaultdict(list)
+    for role in Role.objects.filter(job__in=jobs).order_by("job", "position"):
+        roles[role.job_id].append(role)
+    tasks = _tasks_by_job(jobs)
+    return {
+        job.id: job_value(job, roles[job.id], tasks[job.id], rules, known.get(job.id))
+        for job in jobs
+    }
+
+
+TaskColumns = tuple[
+    UUID, int, int, int, str, str | None, datetime | None, datetime, tuple[str, ...]
+]
+
+
+def _tasks_by_job(jobs: Collection[Job]) -> defaultdict[UUID, list[TaskColumns]]:
+    devices: defaultdict[int, list[str]] = defaultdict(list)
+    held = DeviceHold.objects.filter(
+        released_at__isnull=True, hold__released_at__isnull=True, hold__attempt__job__in=jobs
+    )
+    for task_id, device_id in held.values_list("hold__attempt__task_id", "device_id"):
+        devices[task_id].append(str(device_id))
+    tasks: defaultdict[UUID, list[TaskColumns]] = defaultdict(list)
+    columns = Task.objects.filter(job__in=jobs, state__in=TASK_STATES.keys()).order_by("id")
+    for row in columns.values_list(
+        "job_id", "id", "role_id", "index", "state", "node__name", "not_before", "state_at"
+    ):
+        tasks[row[0]].append((*row, tuple(devices.get(row[1], ()))))
+    return tasks
+
+
+def job_value(
+    job: Job,
+    roles: list[Role],
+    tasks: Iterable[TaskColumns],
+    rules: tuple[Rule, ...],
+    known: engine.Job | None = None,
+) -> engine.Job:
+    """Return one job as the engine knows it, without the tasks of roles that must not start yet."""
+    spec = job.spec
+    waiting = _roles_not_to_start(job, roles)
+    names = {role.id: role.name for role in roles}
+    values = tuple(_role_value(job, role, rules, is_waiting=role.id in waiting) for role in roles)
+    if known is not None and known.roles == values:
+        values = known.roles
+    listed = tuple(
+        _task_value(row, names[row[2]])
+        for row in tasks
+        if not (row[2] in waiting and row[4] == "Pending")
+    )
+    ready_replicas = sum(role.replicas for role in roles if role.id not in waiting)
+    return engine.Job(
+        key=str(job.id),
+        name=job.name,
+        queue=job.queue.name,
+        roles=values,
+        tasks=listed,
+        min_available=min(job.min_available, ready_replicas),
+        priority=job.priority,
+        owner=str(job.owner_id),
+        created_at=job.created_at.timestamp(),
+        phase=engine.GangPhase(job.gang_phase),
+        is_runnable=_is_runnable(job),
+        sla_waiting_seconds=spec.get("sla_waiting_seconds"),
+        time_limit_seconds=spec.get("time_limit_seconds"),
+        preemptable=spec.get("preemptable"),
+        annotations=spec.get("annotations") or {},
+    )
+
+
+def _is_runnable(job: Job) -> bool:
+    is_wanted = job.phase in SCHEDULABLE_PHASES and not job.wish
+    return is_wanted and job.quarantine_strikes < STRIKES
+
+
+def _roles_not_to_start(job: Job, roles: list[Role]) -> frozenset[int]:
+    if not any(part.get("depends_on") for part in job.spec["roles"]):
+        return frozenset()
+    view = job_view(job, roles)
+    return frozenset(
+        role.id for role, one in zip(roles, view.roles, strict=True) if not may_start(view, one)
+    )
+
+
+def _role_value(job: Job, role: Role, rules: tuple[Rule, ...], *, is_waiting: bool) -> engine.Role:
+    part = next(one for one in job.spec["roles"] if one["name"] == role.name)
+    return engine.Role(
+        name=role.name,
+        request=role.request,
+        replicas=role.replicas,
+        min_available=0 if is_waiting else role.min_available,
+        priority=PRIORITY_CLASSES.get(part.get("priority_class", ""), 0),
+        node_selector=part.get("node_selector") or {},
+        node_affinity=_affinity(part),
+        tolerations=tuple(
+            engine.Toleration(t["key"], t["operator"], t["value"], t["effect"])
+            for t in part.get("tolerations") or ()
+        ),
+        image=runtime_wanted(part, job.unit_id, rules),
+        preemptable=job.spec.get("preemptable") is not False,
+        topology_policy=part.get("topology_policy", "none"),
+        labels=part.get("labels") or {},
+        annotations=part.get("annotations") or {},
+    )
+
+
+def _affinity(part: Mapping[str, Any]) -> tuple[tuple[engine.Requirement, ...], ...]:
+    if not part.get("affinity"):
+        return ()
+    terms = RoleSpec.model_construct(affinity=part["affinity"]).required_node_terms
+    return tuple(tuple(engine.Requirement(*one) for one in term) for term in terms)
+
+
+def _task_value(row: TaskColumns, role: str) -> engine.Task:
+    _, task_id, _, index, state, node, not_before, state_at, devices = row
+    value = TASK_STATES[state]
+    is_placed = value in (
+        engine.TaskState.BOUND,
+        engine.TaskState.RUNNING,
+        engine.TaskState.RELEASING,
+    )
+    return engine.Task(
+        key=str(task_id),
+        role=role,
+        index=index,
+        state=value,
+        node=node if is_placed else None,
+        devices=devices if is_placed else (),
+        started_at=state_at.timestamp() if value is engine.TaskState.RUNNING else None,
+        not_before=not_before.timestamp() if not_before is not None else 0.0,
+    )
+
+
+# --- images and runtimes --------------------------------------------------------------------------
+
+
+def _rules(cluster_id: UUID) -> tuple[Rule, ...]:
+    rows = list(ImageRule.objects.filter(cluster_id=cluster_id).order_by("position"))
+    below: defaultdict[UUID, set[UUID]] = defaultdict(set)
+    units = [row.unit_id for row in rows if row.unit_id is not None]
+    if units:
+        links = OrgClosure.objects.filter(ancestor__in=units)
+        for ancestor, descendant in links.values_list("ancestor_id", "descendant_id"):
+            below[ancestor].add(descendant)
+    return tuple(
+        Rule(row.pattern, row.runtime, frozenset(below[row.unit_id]) if row.unit_id else None)
+        for row in rows
+    )
+
+
+def rules_of(cluster_id: UUID) -> tuple[Rule, ...]:
+    """Return the image rules of a cluster in the order in which they decide."""
+    return _rules(cluster_id)
+
+
+def runtime_wanted(part: Mapping[str, Any], unit_id: UUID, rules: tuple[Rule, ...]) -> str:
+    """Return the runtime that a role needs, empty for any.
+
+    An image is served by the runtime of the first rule that matches; one that no rule matches
+    gives a name that no node offers. Without an image the role may name a runtime itself.
+    """
+    image = part.get("image") or ""
+    if not image:
+        return str(part.get("runtime") or "")
+    for rule in rules:
+        is_meant = rule.units is None or unit_id in rule.units
+        if is_meant and fnmatchcase(image, rule.pattern):
+            return rule.runtime
+    return UNSERVED + image
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def _reservations(cluster_id: UUID, now: datetime) -> tuple[engine.Reservation, ...]:
+    rows = Reservation.objects.filter(
+        job__queue__cluster_id=cluster_id, expires_at__gt=now
+    ).order_by("job_id")
+    return tuple(
+        engine.Reservation(
+            job=str(row.job_id),
+            amounts_by_node=row.amounts_by_node,
+            expires_at=row.expires_at.timestamp(),
+            reason=row.reason,
+        )
+        for row in rows
+    )
+
+
+def _merge(kept: dict[UUID, Any], fresh: Mapping[UUID, Any], gone: Collection[UUID]) -> bool:
+    """Put fresh values in and take gone ones out; an equal value leaves the old object."""
+    is_changed = False
+    for key in gone:
+        is_changed |= kept.pop(key, None) is not None
+    for key, value in fresh.items():
+        if kept.get(key) != value:
+            kept[key] = value
+            is_changed = True
+    return is_changed
+
+
+def _require_complete(
+    jobs: Iterable[engine.Job], queues: Iterable[engine.Queue], nodes: Iterable[engine.Node]
+) -> None:
+    queue_names = {queue.name for queue in queues}
+    node_names = {node.name for node in nodes}
+    for queue in queues:
+        if queue.parent is not None and queue.parent not in queue_names:
+            raise IncompleteSnapshotError(f"queue {queue.name}: no parent {queue.parent}")
+    for job in jobs:
+        if job.queue not in queue_names:
+            raise IncompleteSnapshotError(f"job {job.name}: no queue {job.queue}")
+        for task in job.tasks:
+            if task.node is not None and task.node not in node_names:
+                raise IncompleteSnapshotError(f"job {job.name}: task on unknown {task.node}")
