@@ -106,9 +106,8 @@ def step_task(task: TaskView, event: TaskEvent) -> tuple[TaskView, tuple[TaskEff
     state, tells = row.to, row.tells
     if state is TaskState.PENDING and task.is_leaving:
         # Its going away is our own doing, whatever took its place: no policy may answer it.
-        state, tells = TaskState.CANCELLED, TaskChange.STOPPED
-    effects: tuple[TaskEffect, ...] = (TellJob(tells),) if tells is not None else ()
-    return replace(task, state=state), effects
+        state, tells = TaskState.CANCELLED, (TaskChange.STOPPED,)
+    return replace(task, state=state), tuple(TellJob(change) for change in tells)
 
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -321,7 +320,7 @@ def _take_report(job: JobView, report: TaskReported) -> tuple[JobView, tuple[Job
         event=event,
         role=report.role,
         exit_code=report.exit_code,
-        generation=report.generation,
+        generation=None if report.change is TaskChange.PENDING else report.generation,
     )
     is_platform = report.change is TaskChange.EVICTED
     after, effects = _answer(job, answer, origin, event, is_platform=is_platform)

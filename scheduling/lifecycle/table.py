@@ -59,7 +59,7 @@ class TaskRow:
     """What an event does to a task. Where `to` is Pending, a leaving task becomes Cancelled."""
 
     to: TaskState
-    tells: TaskChange | None = None
+    tells: tuple[TaskChange, ...] = ()
 
 
 _S, _C = TaskState, TaskChange
@@ -68,15 +68,15 @@ _LIVE = (_S.BOUND, _S.STARTING, _S.RUNNING, _S.STOPPING)
 TASK_TABLE: Mapping[tuple[TaskState, TaskEvent], TaskRow] = {
     (_S.PENDING, _T.BOUND): TaskRow(_S.BOUND),
     (_S.BOUND, _T.LAUNCHED): TaskRow(_S.STARTING),
-    **{(s, _T.STARTED): TaskRow(_S.RUNNING, _C.RUNNING) for s in (_S.BOUND, _S.STARTING)},
+    **{(s, _T.STARTED): TaskRow(_S.RUNNING, (_C.RUNNING,)) for s in (_S.BOUND, _S.STARTING)},
     **{(s, _T.STOPPING): TaskRow(_S.STOPPING) for s in (_S.BOUND, _S.STARTING, _S.RUNNING)},
-    **{(s, _T.SUCCEEDED): TaskRow(_S.SUCCEEDED, _C.SUCCEEDED) for s in _LIVE},
-    **{(s, _T.FAILED): TaskRow(_S.FAILED, _C.FAILED) for s in _LIVE},
-    **{(s, _T.EVICTED): TaskRow(_S.PENDING, _C.EVICTED) for s in _LIVE},
-    **{(s, _T.LOST): TaskRow(_S.PENDING, _C.EVICTED) for s in _LIVE},
-    **{(s, _T.CANCELLED): TaskRow(_S.PENDING, _C.STOPPED) for s in _LIVE},
+    **{(s, _T.SUCCEEDED): TaskRow(_S.SUCCEEDED, (_C.SUCCEEDED,)) for s in _LIVE},
+    **{(s, _T.FAILED): TaskRow(_S.FAILED, (_C.FAILED,)) for s in _LIVE},
+    **{(s, _T.EVICTED): TaskRow(_S.PENDING, (_C.EVICTED, _C.PENDING)) for s in _LIVE},
+    **{(s, _T.LOST): TaskRow(_S.PENDING, (_C.EVICTED, _C.PENDING)) for s in _LIVE},
+    **{(s, _T.CANCELLED): TaskRow(_S.PENDING, (_C.STOPPED, _C.PENDING)) for s in _LIVE},
     **{
-        (s, _T.RESET): TaskRow(_S.PENDING, _C.PENDING)
+        (s, _T.RESET): TaskRow(_S.PENDING, (_C.PENDING,))
         for s in (_S.SUCCEEDED, _S.FAILED, _S.CANCELLED)
     },
     (_S.PENDING, _T.CLOSE): TaskRow(_S.CANCELLED),

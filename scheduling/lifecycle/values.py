@@ -232,7 +232,7 @@ class TaskChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskReported:
-    """One task changed. `generation` is the job's when the attempt was made."""
+    """One task changed. `generation` is the job's when the attempt was made (PENDING: ignored)."""
 
     change: TaskChange
     role: str
