@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from scheduling.engine.actions import allocate, backfill, elastic, enqueue, preempt, reclaim
+from scheduling.engine.actions import (
+    allocate,
+    backfill,
+    elastic,
+    enqueue,
+    preempt,
+    reclaim,
+    reserve,
+)
 from scheduling.engine.plugins.conformance import Conformance
 from scheduling.engine.plugins.drf import Drf
 from scheduling.engine.plugins.fair_users import FairUsers
@@ -22,6 +30,7 @@ Action = Callable[[Session, Mapping[str, str]], None]
 ACTIONS: dict[str, Action] = {
     "enqueue": enqueue.run,
     "allocate": allocate.run,
+    "reserve": reserve.run,
     "preempt": preempt.run,
     "reclaim": reclaim.run,
     "elastic": elastic.run,

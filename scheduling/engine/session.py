@@ -319,11 +319,13 @@ CALLBACKS = (
     "job_ready",
     "job_pipelined",
     "job_starving",
+    "job_overdue",
     "job_enqueueable",
     "job_enqueued",
     "predicate",
     "node_order",
     "allocatable",
+    "gang_allocatable",
     "overused",
     "preemptive",
     "preemptable",
@@ -337,7 +339,9 @@ CALLBACKS = (
 
 FLAG_OF = {
     "job_enqueueable": "job_enqueued",
+    "gang_allocatable": "allocatable",
     "victim_order": "queue_order",
+    "job_overdue": "job_order",
     "preempt_jobs": "preemptable",
     "reclaim_jobs": "reclaimable",
 }
@@ -569,6 +573,14 @@ class Session:
         """Return why the queue may not take one more task of the role, None if it may."""
         for callback in self.each("allocatable"):
             reason: Reason | None = callback(job, role)
+            if reason is not None:
+                return reason
+        return None
+
+    def gang_refusal(self, job: JobView, need: list[int]) -> Reason | None:
+        """Return why the queue may not take all that the gang lacks, None if it may."""
+        for callback in self.each("gang_allocatable"):
+            reason: Reason | None = callback(job, need)
             if reason is not None:
                 return reason
         return None

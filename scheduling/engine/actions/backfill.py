@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduling.engine.actions.reserve import lift, put_back
 from scheduling.engine.actions.serving import (
     Failure,
     Lines,
     admitted,
+    place_job,
     reason_of,
     serve,
 )
@@ -22,8 +24,24 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     del arguments
     session.may_borrow = True
     serve(session, [job for job in admitted(session) if _may_borrow(session, job)], may_grow=True)
+    _use_kept_room(session)
     _place_best_effort(session)
     session.may_borrow = False
+
+
+def _use_kept_room(session: Session) -> None:
+    """Let jobs that end in time use room that is kept for a job that cannot start before."""
+    if not any(r.starts_at is not None for r in session.reservations.values()):
+        return
+    waiting = [job for job in admitted(session) if job.job.time_limit_seconds is not None]
+    for job in sorted(waiting, key=session.job_key):
+        limit = job.job.time_limit_seconds
+        if limit is None or job.key in session.kept:
+            continue
+        lifted = lift(session, until=session.now + limit)
+        if lifted and place_job(session, job) is None:
+            session.reasons.pop(job.key, None)
+        put_back(session, lifted)
 
 
 def _may_borrow(session: Session, job: JobView) -> bool:

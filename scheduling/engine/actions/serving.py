@@ -202,7 +202,10 @@ def serve(session: Session, jobs: Iterable[JobView], *, may_grow: bool) -> None:
             continue
         if (job := lines.next_job(queue)) is None:
             continue
-        reason = _serve_job(session, job, misses)
+        if _is_reserved(session, job):
+            lines.return_queue(queue)
+            continue
+        reason = serve_job(session, job, misses)
         if reason is None:
             session.reasons.pop(job.key, None)
             if may_grow and job.pending_count and session.is_job_ready(job):
@@ -216,7 +219,13 @@ def serve(session: Session, jobs: Iterable[JobView], *, may_grow: bool) -> None:
         lines.return_queue(queue)
 
 
-def _serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
+def _is_reserved(session: Session, job: JobView) -> bool:
+    """Return whether the reserve action has tried the job in this cycle and kept room for it."""
+    reason = session.reasons.get(job.key)
+    return reason is not None and reason.code is ReasonCode.RESERVED
+
+
+def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
     """Place a gang or one elastic task; return why not, None if something was placed."""
     owns_room = job.key in session.kept
     if not owns_room:
@@ -251,6 +260,10 @@ def place_job(session: Session, job: JobView) -> Reason | None:
     before = job.placed
     was_ready = session.is_job_ready(job)
     is_ready = False
+    if not was_ready and job.missing() > 1:
+        refusal = session.gang_refusal(job, missing_request(session, job))
+        if refusal is not None:
+            return refusal
     while True:
         role = next_role(roles, failed)
         if role is None:

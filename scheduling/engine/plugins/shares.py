@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from scheduling.engine.fairness.water_filling import Claimant, fill_tree
 from scheduling.engine.reasons import ReasonCode
@@ -93,23 +93,31 @@ class Shares(Plugin):
 
     def allocatable(self, job: JobView, role: RoleView) -> Reason | None:
         """Refuse what would pass a max, a min that is kept free, or the share unless borrowing."""
-        queue = job.queue
-        may_borrow = self.session.may_borrow
-        items = role.shape.items
+        reason = self._over(job.queue, role.shape.items)
+        if reason is None and self.has_kept_min:
+            reason = self._kept_min(job.queue, role)
+        return reason
+
+    def gang_allocatable(self, job: JobView, need: Sequence[int]) -> Reason | None:
+        """Refuse a gang that would pass a limit as a whole."""
+        return self._over(job.queue, [(d, amount) for d, amount in enumerate(need) if amount])
+
+    def _over(self, queue: QueueView, items: Sequence[tuple[int, int]]) -> Reason | None:
         for level in queue.path:
             allocated, most = level.allocated, level.max
             for d, amount in items:
                 if allocated[d] + amount > most[d]:
                     return self._limit(ReasonCode.QUEUE_MAX, level, d, amount, most[d], "max")
-        if not may_borrow:
-            for level in queue.path:
-                allocated, most = level.allocated, level.deserved
-                for d, amount in items:
-                    if d != PODS_DIM and allocated[d] + amount > most[d]:
-                        return self._limit(
-                            ReasonCode.QUEUE_SHARE, level, d, amount, most[d], "deserved"
-                        )
-        return self._kept_min(queue, role) if self.has_kept_min else None
+        if self.session.may_borrow:
+            return None
+        for level in queue.path:
+            allocated, most = level.allocated, level.deserved
+            for d, amount in items:
+                if allocated[d] + amount > most[d]:
+                    return self._limit(
+                        ReasonCode.QUEUE_SHARE, level, d, amount, most[d], "deserved"
+                    )
+        return None
 
     def _limit(
         self, code: ReasonCode, queue: QueueView, d: int, amount: int, most: int, name: str
@@ -219,9 +227,7 @@ class Shares(Plugin):
 
 def _stays_within(queue: QueueView, role: RoleView) -> bool:
     """Return whether the queue, given one task more, holds no more than it deserves."""
-    return all(
-        queue.allocated[d] + amount <= queue.deserved[d] for d, amount in role.shape.items
-    )
+    return all(queue.allocated[d] + amount <= queue.deserved[d] for d, amount in role.shape.items)
 
 
 def share_of(queue: QueueView) -> float:

@@ -23,7 +23,7 @@ class Sla(Plugin):
             wait = parse_duration(text) if text else None
         return None if wait is None or wait <= 0 else job.job.created_at + wait
 
-    def is_overdue(self, job: JobView) -> bool:
+    def job_overdue(self, job: JobView) -> bool:
         """Return whether the job has waited past its time."""
         deadline = self.deadline(job)
         return deadline is not None and deadline <= self.session.now
@@ -39,11 +39,11 @@ class Sla(Plugin):
 
     def job_enqueueable(self, job: JobView) -> Vote:
         """Admit what is overdue."""
-        return Vote.PERMIT if self.is_overdue(job) else Vote.ABSTAIN
+        return Vote.PERMIT if self.job_overdue(job) else Vote.ABSTAIN
 
     def job_pipelined(self, job: JobView) -> Vote:
         """Let what is overdue keep its places for the cycle."""
-        return Vote.PERMIT if self.is_overdue(job) else Vote.ABSTAIN
+        return Vote.PERMIT if self.job_overdue(job) else Vote.ABSTAIN
 
 
 UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -1,0 +1,198 @@
+"""Answer why a job waits, whether one would fit, in the order of the explain ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from scheduling.engine import registry
+from scheduling.engine.actions.serving import missing_request, node_histogram
+from scheduling.engine.cycle import close, open_session
+from scheduling.engine.reasons import RUNGS, ReasonCode
+from scheduling.engine.session import JobView, Session
+from scheduling.engine.tables import UNLIMITED, Memo
+from scheduling.engine.types import (
+    Binding,
+    Config,
+    Job,
+    Plan,
+    Reason,
+    Snapshot,
+    TaskState,
+)
+
+
+class RungState(StrEnum):
+    """What a rung says."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_REACHED = "not_reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung of the ladder: its name, whether it is passed, and its numbers."""
+
+    name: str
+    state: RungState
+    reason: Reason | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ladder:
+    """Why a job waits: all rungs in order; the headline is the first one that failed."""
+
+    job: str
+    rungs: tuple[Rung, ...]
+    headline: Reason | None
+    starts: int = 0
+    """Tasks that this cycle starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Whether a job would start now, with everything else in line before it."""
+
+    fits_now: bool
+    waits_for_evictions: bool
+    binds: tuple[Binding, ...]
+    ladder: Ladder
+
+
+def explain(
+    snapshot: Snapshot, config: Config, job_key: str, *, memo: Memo | None = None
+) -> Ladder:
+    """Return the ladder of a job of the snapshot, from the cycle that would run now.
+
+    Raises: KeyError if the snapshot has no such job.
+    """
+    session, plan = _run(snapshot, config, memo)
+    if job_key not in session.tables.rows:
+        raise KeyError(job_key)
+    return _ladder(session, plan, job_key)
+
+
+def fits(snapshot: Snapshot, config: Config, job: Job, *, memo: Memo | None = None) -> Fit:
+    """Return whether a job would start if it were submitted now; nothing else is changed by it."""
+    key = job.key if all(job.key != other.key for other in snapshot.jobs) else f"{job.key} (asked)"
+    asked = replace(
+        job,
+        key=key,
+        tasks=tuple(
+            replace(task, key=f"{key}/{task.key}", state=TaskState.PENDING, node=None)
+            for task in job.tasks
+        ),
+    )
+    session, plan = _run(replace(snapshot, jobs=(*snapshot.jobs, asked)), config, memo)
+    binds = tuple(b for b in plan.binds if b.job == key)
+    return Fit(
+        fits_now=bool(binds),
+        waits_for_evictions=any(p.job == key for p in plan.pipelined),
+        binds=binds,
+        ladder=_ladder(session, plan, key),
+    )
+
+
+def _run(snapshot: Snapshot, config: Config, memo: Memo | None) -> tuple[Session, Plan]:
+    session = open_session(snapshot, config, memo=memo)
+    for action in config.actions:
+        registry.action(action.name)(session, action.arguments)
+    return session, close(session)
+
+
+def _ladder(session: Session, plan: Plan, key: str) -> Ladder:
+    headline = plan.job_reasons.get(key)
+    job = session.view(key)
+    rungs = []
+    is_failed = False
+    for name, codes in RUNGS:
+        fails = headline is not None and headline.code in codes
+        state = (
+            RungState.FAILED if fails else RungState.NOT_REACHED if is_failed else RungState.PASSED
+        )
+        is_failed = is_failed or fails
+        facts = FACTS[name](session, job) if job is not None and name in FACTS else {}
+        rungs.append(Rung(name, state, headline if fails else None, facts))
+    return Ladder(key, tuple(rungs), headline, sum(b.job == key for b in plan.binds))
+
+
+def _queue_facts(session: Session, job: JobView) -> dict[str, object]:
+    del session
+    return {"queue": job.queue.name, "state": str(job.queue.queue.state)}
+
+
+def _max_facts(session: Session, job: JobView) -> dict[str, object]:
+    """Return, for each level with a max, what the gang asks, what is held and the max."""
+    need = missing_request(session, job)
+    names = session.tables.resources.names
+    return {
+        level.name: {
+            names[d]: {"requested": need[d], "allocated": level.allocated[d], "max": most}
+            for d, most in enumerate(level.max)
+            if most < UNLIMITED and need[d]
+        }
+        for level in job.queue.path
+    }
+
+
+def _gang_facts(session: Session, job: JobView) -> dict[str, object]:
+    del session
+    return {
+        "ready": job.ready,
+        "promised": job.waiting,
+        "min_available": job.min_available,
+        "roles": {
+            r.name: {"ready": r.ready, "needed": r.needed, "pending": len(r.pending)}
+            for r in job.roles
+        },
+    }
+
+
+def _order_facts(session: Session, job: JobView) -> dict[str, object]:
+    waiting = [
+        view
+        for key, row in session.tables.active.items()
+        if row.pending_count
+        and row.job.queue == job.queue.name
+        and (view := session.view(key)) is not None
+        and (view.pending_count or view is job)
+    ]
+    ordered = sorted(waiting, key=session.job_key)
+    resources = session.tables.resources
+    return {
+        "position": ordered.index(job) + 1 if job in ordered else 0,
+        "waiting": len(ordered),
+        "priority": job.job.priority,
+        "queue": job.queue.name,
+        "allocated": resources.amounts(job.queue.allocated),
+        "deserved": resources.limits(job.queue.deserved),
+        "sla_waiting_seconds": job.job.sla_waiting_seconds,
+        "waited_seconds": session.now - job.job.created_at,
+    }
+
+
+def _node_facts(session: Session, job: JobView) -> dict[str, object]:
+    resources = session.tables.resources
+    return {
+        r.name: {
+            "nodes": session.tables.nodes.count,
+            "request": resources.amounts(r.shape.request),
+            "histogram": node_histogram(session, r.shape),
+        }
+        for r in job.roles
+        if r.pending
+    }
+
+
+FACTS = {
+    "queue": _queue_facts,
+    "max": _max_facts,
+    "gang": _gang_facts,
+    "order": _order_facts,
+    "nodes": _node_facts,
+}
+
+__all__ = ["Fit", "Ladder", "ReasonCode", "Rung", "RungState", "explain", "fits"]

@@ -1,0 +1,78 @@
+"""Reservations: big jobs that small ones would starve."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduling.engine.reasons import ReasonCode
+from tests.scenarios import cycle, finish, settled
+
+STARVED = """
+    nodes  n1: gpu=4
+    queue  q:
+    job    q/big: 1 x gpu=4 created=0 sla={sla}
+    job    q/s0: 1 x gpu=1 running n1 phase=Running limit={limit}
+    job    q/s1: 1 x gpu=1 running n1 phase=Running limit={limit}
+    job    q/s2: 1 x gpu=1 running n1 phase=Running limit={limit}
+    job    q/s3: 1 x gpu=1 created=900
+    job    q/s4: 1 x gpu=1 created=901 limit=50
+"""
+
+
+def test_small_jobs_pass_a_big_one_that_is_not_overdue() -> None:
+    """Before its waiting time is over the big job keeps nothing."""
+    outcome = cycle(STARVED.format(sla=5000, limit=5000))
+
+    assert outcome.bound("q/s3") == 1
+    assert outcome.plan.reservations == ()
+
+
+def test_overdue_job_keeps_room_and_starts_when_it_is_free() -> None:
+    """Past its time the big job keeps the node; it starts as soon as the three have ended."""
+    first = cycle(STARVED.format(sla=500, limit=5000))
+
+    assert first.binds == {"q/s4-0": "n1"}  # ends long before the others do
+    assert [r.job for r in first.plan.reservations] == ["q/big"]
+    reason = first.reason("q/big")
+    assert reason.code == ReasonCode.RESERVED
+    assert reason.params["nodes"] == ["n1"]
+    second = cycle(finish(settled(first), "q/s0", "q/s4"))
+    assert (second.binds, second.reason("q/s3").code) == ({}, ReasonCode.ROOM_RESERVED)
+    third = cycle(finish(settled(second), "q/s1", "q/s2"))
+    assert third.binds == {"q/big-0": "n1"}
+    assert third.plan.reservations == ()
+
+
+def test_nobody_uses_kept_room_when_the_start_is_unknown() -> None:
+    """Without time limits of what runs, even a short job must not delay the reserved one."""
+    text = STARVED.replace(" limit={limit}", "").format(sla=500)
+
+    outcome = cycle(text)
+
+    assert outcome.binds == {}
+    assert outcome.plan.reservations[0].starts_at is None
+
+
+def test_nothing_is_kept_for_what_can_never_fit() -> None:
+    """A job larger than any node reserves nothing, and the small ones go on."""
+    outcome = cycle(STARVED.format(sla=500, limit=5000).replace("1 x gpu=4", "1 x gpu=5"))
+
+    assert outcome.plan.reservations == ()
+    assert outcome.bound("q/s3") == 1
+
+
+def test_reservation_ends_with_its_time() -> None:
+    """An expired reservation no longer keeps anybody out unless it is made anew."""
+    first = cycle(STARVED.format(sla=500, limit=5000))
+    late = replace(settled(first), now=1e6)
+
+    outcome = cycle(late)
+
+    assert outcome.plan.reservations[0].expires_at == 1e6 + 3600
+
+
+def test_one_reservation_per_queue() -> None:
+    """A second overdue job of the queue waits without keeping room."""
+    outcome = cycle(STARVED.format(sla=500, limit=5000) + "job q/big2: 1 x gpu=4 created=1 sla=500")
+
+    assert [r.job for r in outcome.plan.reservations] == ["q/big"]
