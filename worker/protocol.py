@@ -191,6 +191,14 @@ class Welcome:
     stop: list[str] = field(default_factory=list)
 
 
+SUPERSEDED = "superseded"
+"""A newer session of the node was opened, elsewhere: the agent must not come back by itself."""
+LAPSED = "lapsed"
+"""The node was silent for too long and given up: the agent opens a new session."""
+REMOVED = "removed"
+"""The node is not part of the cluster any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The session is not opened, or is ended; `code` is stable, `message` is for the operator."""
@@ -252,6 +260,7 @@ class Stop:
 
     command_id: int
     epoch: int
+    """0: no scheduler decided it but, say, a user; such an order is never stale."""
     attempt: str
     grace_seconds: float
     reason: str = ""
@@ -315,7 +324,7 @@ def decode(frame: str | bytes) -> Message:
     if len(frame) > MAX_FRAME_BYTES:
         raise ProtocolError(f"frame has {len(frame)} bytes, the limit is {MAX_FRAME_BYTES}")
     try:
-        document = json.loads(frame)
+        document = json.loads(frame, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"frame is not JSON: {error}") from error
     if not isinstance(document, dict):
@@ -324,6 +333,11 @@ def decode(frame: str | bytes) -> Message:
     if cls is None:
         raise ProtocolError(f"type: unknown message {document.get('type')!r}")
     return typing.cast("Message", _build(cls, document, cls.__name__))
+
+
+def _refuse_constant(name: str) -> float:
+    """Refuse NaN and Infinity, which are no JSON and no database takes."""
+    raise ValueError(f"{name} is not a number")
 
 
 def _build(annotation: Any, value: Any, path: str) -> Any:  # noqa: ANN401 - walks type annotations

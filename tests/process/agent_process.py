@@ -21,18 +21,27 @@ ROOT = Path(__file__).resolve().parents[2]
 class AgentUnderTest:
     """One agent, its folder, and whatever it started."""
 
-    def __init__(self, gateway: FakeGateway, *arguments: str, config: str = "") -> None:
+    def __init__(self, *arguments: str, config: str = "") -> None:
         # pytest's own folders may only be entered by root; tasks run as somebody else
         self.data = Path(tempfile.mkdtemp(prefix="terrace-agent-"))
         self.data.chmod(0o711)
         (self.data / "agent.toml").write_text(config)
-        self.gateway = gateway
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
+        self._fake: FakeGateway | None = None
+
+    def belongs_to(self, gateway: FakeGateway) -> AgentUnderTest:
+        """Make it a node of the smallest gateway; starting then waits for its session."""
+        self._fake = gateway
         write_identity(self.data, gateway.url)
+        return self
+
+    def join_with(self, url: str, token_file: Path) -> None:
+        """Join the real gateway at the first start."""
+        self._arguments = ("--server", url, "--token-file", str(token_file), *self._arguments)
 
     def start(self, **environment: str) -> None:
-        sessions = len(self.gateway.hellos)
+        sessions = len(self._fake.hellos) if self._fake is not None else 0
         with (self.data / "agent.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
@@ -49,7 +58,9 @@ class AgentUnderTest:
                 stderr=log,
                 env={**os.environ, **environment},
             )
-        wait_for(lambda: len(self.gateway.hellos) > sessions)
+        fake = self._fake
+        if fake is not None:
+            wait_for(lambda: len(fake.hellos) > sessions)
 
     def kill(self, number: int = signal.SIGKILL) -> int:
         assert self._process is not None

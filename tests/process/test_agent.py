@@ -24,7 +24,7 @@ def gateway() -> Iterator[FakeGateway]:
 
 @pytest.fixture
 def agent(gateway: FakeGateway) -> Iterator[AgentUnderTest]:
-    running = AgentUnderTest(gateway)
+    running = AgentUnderTest().belongs_to(gateway)
     running.start(SECRET_KEY="control-plane-secret", DATABASE_URL="postgres://secret")
     yield running
     running.clean_up()

@@ -33,6 +33,7 @@ logger = logging.getLogger("worker.agent")
 CONFIG_FILE: Final = "agent.toml"
 LOCK_FILE: Final = "agent.lock"
 EXIT_USAGE: Final = 2
+QUIET_LOOK_SECONDS: Final = 0.1
 EXIT_SUPERSEDED: Final = 4
 
 
@@ -60,16 +61,19 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     join = commands.add_parser("join", help="exchange a one-use token for this node's credential")
     join.add_argument("--server", required=True, help="the gateway, e.g. https://gateway:8443")
-    join.add_argument(
-        "--token",
-        required=True,
-        action="append",
-        help="from the cluster page; repeat it to join several simulated nodes at once",
-    )
+    token = join.add_mutually_exclusive_group(required=True)
+    token.add_argument("--token", help="from the cluster page; anybody can read it in `ps`")
+    token.add_argument("--token-file", type=Path, help="a file that holds the token")
     join.add_argument("--data", required=True, type=Path, help="the agent's own folder")
-    join.add_argument("--name", default=socket.gethostname(), help="default: the host name")
+    join.add_argument("--name", default=_host_name(), help="default: the host name")
+    join.add_argument(
+        "--nodes", type=int, help="join this many nodes to be simulated by one process"
+    )
     run = commands.add_parser("run", help="run the tasks that this node is given")
     run.add_argument("--data", required=True, type=Path, help="the folder given to join")
+    run.add_argument("--server", help="join this gateway first, if that was not done yet")
+    run.add_argument("--token-file", type=Path, help="a file that holds the token to join with")
+    run.add_argument("--name", default=_host_name(), help="to join under; default: the host name")
     run.add_argument("--simulate", metavar="SHAPE", help=f"pretend a machine: {EXAMPLE}")
     run.add_argument(
         "--nodes", type=int, help="simulated only: stand for this many of the joined nodes"
@@ -78,17 +82,35 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _join(options: argparse.Namespace) -> int:
-    tokens: list[str] = options.token
+    token = options.token or _read_token(options.token_file)
     settings = _load_config(options.data)
-    for number, token in enumerate(tokens):
-        is_one = len(tokens) == 1
-        folder = options.data if is_one else options.data / "nodes" / str(number)
-        name = options.name if is_one else f"{options.name}-{number}"
-        joined = identity.join(
-            server=options.server, token=token, name=name, data=folder, ca_file=settings.ca_file
-        )
-        print(f"joined {joined.server} as node {joined.node}")
+    folders = [(options.data, options.name)]
+    if options.nodes is not None:
+        folders = [
+            (options.data / "nodes" / str(number), f"{options.name}-{number}")
+            for number in range(options.nodes)
+        ]
+    for folder, name in folders:
+        _join_one(options.server, token, name, folder, settings)
     return 0
+
+
+def _join_one(server: str, token: str, name: str, folder: Path, settings: AgentConfig) -> None:
+    joined = identity.join(
+        server=server, token=token, name=name, data=folder, ca_file=settings.ca_file
+    )
+    print(f"joined {joined.server} as {name}, node {joined.node}", flush=True)
+
+
+def _read_token(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise RunError(f"--token-file {path} cannot be read: {error.strerror}") from error
+
+
+def _host_name() -> str:
+    return socket.gethostname().lower()
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -96,13 +118,18 @@ def _run(options: argparse.Namespace) -> int:
     shape = parse_shape(options.simulate) if options.simulate is not None else None
     if options.nodes is not None and shape is None:
         raise RunError("--nodes needs --simulate: one process stands for one real machine")
-    folders = _node_folders(data, options.nodes)
-    if len(folders) > 1 and shape is None:
-        raise RunError(
-            f"{data} holds {len(folders)} nodes; only simulated ones can share a process"
-        )
+    data.mkdir(mode=0o711, parents=True, exist_ok=True)
     with _only_agent(data):
-        return asyncio.run(_serve(folders, _load_config(data), shape))
+        settings = _load_config(data)
+        if options.server and options.token_file and not (data / identity.FILE).exists():
+            token = _read_token(options.token_file)
+            _join_one(options.server, token, options.name, data, settings)
+        folders = _node_folders(data, options.nodes)
+        if len(folders) > 1 and shape is None:
+            raise RunError(
+                f"{data} holds {len(folders)} nodes; only simulated ones can share a process"
+            )
+        return asyncio.run(_serve(folders, settings, shape))
 
 
 def _load_config(data: Path) -> AgentConfig:
@@ -135,22 +162,26 @@ def _only_agent(data: Path) -> Iterator[None]:
 
 
 async def _serve(folders: list[Path], settings: AgentConfig, shape: Shape | None) -> int:
-    """Run all nodes until a signal, or until every one was superseded."""
+    """Run all nodes until a signal, or until every one was superseded.
+
+    SIGTERM leaves the tasks running for the next agent; SIGINT ends them first, each with its
+    grace, and waits until the control plane knows. A second signal does not wait.
+    """
     nodes = [_make_node(folder, settings, shape) for folder in folders]
     for node, _ in nodes:
         for warning in node.machine.warnings():
-            print(f"WARNING: {warning}", file=sys.stderr)
+            print(f"WARNING: {warning}", file=sys.stderr, flush=True)
     for node, _ in nodes:
         node.load()
     loop = asyncio.get_running_loop()
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+    leave, end = asyncio.Event(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, leave.set)
+    loop.add_signal_handler(signal.SIGINT, lambda: (leave if end.is_set() else end).set())
     sessions = [
         asyncio.create_task(NodeSession(node=node, identity=who, ca_file=settings.ca_file).run())
         for node, who in nodes
     ]
-    ending = asyncio.create_task(stopped.wait())
+    ending = asyncio.create_task(_wait_for_end(leave, end, [node for node, _ in nodes]))
     try:
         running = set(sessions)
         while running and not ending.done():
@@ -167,6 +198,23 @@ async def _serve(folders: list[Path], settings: AgentConfig, shape: Shape | None
         await asyncio.gather(ending, *sessions, return_exceptions=True)
         for node, _ in nodes:
             await node.machine.close()
+
+
+async def _wait_for_end(leave: asyncio.Event, end: asyncio.Event, nodes: list[Node]) -> None:
+    """Return when the agent may go."""
+    asked = asyncio.create_task(end.wait())
+    left = asyncio.create_task(leave.wait())
+    try:
+        await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
+        if leave.is_set():
+            return
+        for node in nodes:
+            node.shut_down()
+        while not leave.is_set() and not all(node.is_quiet() for node in nodes):
+            await asyncio.sleep(QUIET_LOOK_SECONDS)
+    finally:
+        asked.cancel()
+        left.cancel()
 
 
 def _make_node(folder: Path, settings: AgentConfig, shape: Shape | None) -> tuple[Node, Identity]:

@@ -63,8 +63,8 @@ class AgentConfig:
     uid_count: int = 60_000
     may_drop_privileges: bool = True
     use_cgroups: bool = True
-    port_first: int = 20_000
-    port_last: int = 29_999
+    port_first: int = 30_000
+    port_last: int = 32_767
     download_limit_bytes: int = 10 * 2**30
     unpack_limit_bytes: int = 20 * 2**30
     keep_attempts_seconds: float = 86_400.0

@@ -9,7 +9,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from worker.shim import records
 
@@ -113,14 +113,11 @@ def open_url(request: urllib.request.Request, ca_file: str = "") -> IO[bytes]:
 def fetch_request(identity: Identity, url: str) -> urllib.request.Request:
     """Return the request for a file of the gateway, with the node's credential.
 
-    Raises:
-        ValueError: the address leads to another origin, which must not see the credential.
+    Only the path of `url` counts: the credential goes to the gateway that the node joined by, and
+    nowhere else, also where the control plane knows it by another name.
     """
-    whole = urljoin(f"{identity.server}/", url)
-    ours, theirs = urlsplit(identity.server), urlsplit(whole)
-    if (ours.scheme, ours.netloc) != (theirs.scheme, theirs.netloc):
-        raise ValueError(f"{theirs.scheme}://{theirs.netloc} is not the gateway {identity.server}")
     headers = {"Authorization": f"Bearer {identity.credential}"}
+    whole = identity.server + quote(unquote(urlsplit(url).path))
     return urllib.request.Request(whole, headers=headers)  # noqa: S310 - the gateway's own scheme
 
 

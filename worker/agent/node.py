@@ -51,6 +51,7 @@ from worker.protocol import (
     UsageSample,
 )
 from worker.shim import linux, records
+from worker.shim.supervisor import LAUNCH_FAILED, NODE_SHUTDOWN
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Node:
         self._devices: list[DeviceInfo] = []
         self._are_devices_news = False
         self._highest_epoch = 0
+        self._is_leaving = False
         self._session = ""
         self._seq = itertools.count(1)
         self._in_flight: deque[Receipt] = deque()
@@ -170,6 +172,8 @@ class Node:
             return CommandDone(command.command_id, refused=STALE_EPOCH)
         if command.attempt in self._attempts:
             return CommandDone(command.command_id)
+        if self._is_leaving:
+            return CommandDone(command.command_id, refused=NODE_SHUTDOWN)
         try:
             folder = self._folders.attempt(command.attempt)
             metrics = attempt_folders(self._folders, command).metrics
@@ -187,7 +191,7 @@ class Node:
 
     def stop(self, command: Stop) -> CommandDone:
         """End an attempt; one that never came here is noted as ended, so that it cannot start."""
-        if self._is_stale(command.epoch):
+        if command.epoch and self._is_stale(command.epoch):
             return CommandDone(command.command_id, refused=STALE_EPOCH)
         try:
             self.end(command.attempt, grace_seconds=command.grace_seconds, reason=command.reason)
@@ -208,6 +212,18 @@ class Node:
             self._bury(attempt_id, reason=STOPPED_BEFORE_START, message=message)
         elif not attempt.is_final:
             self.machine.stop(attempt, grace_seconds=grace_seconds, reason=reason)
+
+    def shut_down(self) -> None:
+        """End all attempts with their grace and start no more: the machine is being left."""
+        self._is_leaving = True
+        for attempt in list(self._attempts.values()):
+            if not attempt.is_final:
+                grace = attempt.launch.grace_seconds if attempt.launch is not None else 0.0
+                self.machine.stop(attempt, grace_seconds=grace, reason=NODE_SHUTDOWN)
+
+    def is_quiet(self) -> bool:
+        """Tell whether nothing runs and the control plane knows how everything ended."""
+        return all(attempt.is_final and not attempt.pending for attempt in self._attempts.values())
 
     def read_log(self, request: ReadLog) -> LogReply:
         """Return bytes of a stream; none for an attempt or stream that is not here."""
@@ -347,7 +363,7 @@ class Node:
             self.machine.adopt(attempt, self)
             return
         started_at = (attempt.read(records.SHIM) or {}).get("started_at")
-        if started_at and exited.get("reason") != "LaunchFailed":
+        if started_at and exited.get("reason") != LAUNCH_FAILED:
             self._observe(attempt, AttemptState.RUNNING, at=float(started_at))
         self.on_report(attempt, exit_report(attempt.id, exited))
 

@@ -29,7 +29,6 @@ SILENT_HEARTBEATS: Final = 3
 OUTPUT_SECONDS: Final = 0.1
 MEASURE_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 600.0
-SUPERSEDED: Final = "superseded"
 UNAUTHORIZED: Final = frozenset({401, 403})
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -71,9 +70,9 @@ class NodeSession:
                     await self._once(pause.reset)
                 except SessionRefusedError as error:
                     logger.error("session.refused %s", error)
-                    if error.code == SUPERSEDED:
+                    if error.code == protocol.SUPERSEDED:
                         return str(error)
-                    wait = REFUSED_PAUSE_SECONDS
+                    wait = 0.0 if error.code == protocol.LAPSED else REFUSED_PAUSE_SECONDS
                 except InvalidStatus as error:
                     status = error.response.status_code
                     logger.warning("session.no_websocket status=%s", status)

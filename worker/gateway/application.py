@@ -1,0 +1,255 @@
+"""What the gateway answers: joins, sessions and files for agents; health for operators.
+
+POST /agent/join      a one-use token for a node and its credential
+WS   /agent/session   the node's session
+GET  /agent/v1/files/ID  a file that an attempt of the node needs
+GET  /healthz  /readyz  /metrics
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Coroutine
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+from django.db import Error as DatabaseError
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from scheduling.domain.wording import sentence
+from tenants.domain.errors import Conflict, Denied
+from worker.gateway import border, metrics
+from worker.gateway.collector import Collector, stale
+from worker.gateway.database import in_thread
+from worker.gateway.dispatcher import Dispatcher
+from worker.gateway.hub import Hub
+from worker.gateway.session import AgentSession, EndSession, Receive, Send, refuse
+from worker.protocol import SUPERSEDED
+
+log = structlog.get_logger(__name__)
+
+JOIN_BODY_BYTES: Final = 16_384
+FILE_CHUNK_BYTES: Final = 1 << 18
+BEARER: Final = "Bearer "
+NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+Scope = dict[str, Any]
+
+
+class HttpError(Exception):
+    """An answer other than 2xx, as problem+json."""
+
+    def __init__(self, status: int, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail = status, code, detail
+
+
+class Gateway:
+    """The ASGI application. Its own work starts with the first request, in that request's loop."""
+
+    def __init__(self) -> None:
+        self._hub = Hub()
+        self._collector: Collector | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._work: list[asyncio.Task[None]] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one connection."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        self._start()
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self._http(scope, receive, send)
+
+    # --- life -----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        if self._work:
+            return
+        self._collector = Collector()
+        self._dispatcher = Dispatcher(self._hub)
+        self._work = [
+            asyncio.create_task(_for_ever(self._collector.run_reports())),
+            asyncio.create_task(_for_ever(self._collector.run_beats())),
+            asyncio.create_task(_for_ever(self._dispatcher.listen())),
+            asyncio.create_task(_for_ever(self._dispatcher.run())),
+        ]
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            event = await receive()
+            await send({"type": f"{event['type']}.complete"})
+            if event["type"] == "lifespan.shutdown":
+                for work in self._work:
+                    work.cancel()
+                await asyncio.gather(*self._work, return_exceptions=True)
+                self._work = []
+                return
+
+    # --- sessions -------------------------------------------------------------------------
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # websocket.connect
+        node = None
+        if scope["path"] == "/agent/session":
+            node = await self._authenticate(scope)
+        if node is None:
+            metrics.REFUSED.labels("unauthorized").inc()
+            await send({"type": "websocket.close"})  # before accept: answered with 403
+            return
+        await send({"type": "websocket.accept"})
+        session = AgentSession(node_id=node, receive=receive, send_event=send)
+        try:
+            await self._hold(session, (scope.get("client") or ("", 0))[0])
+        except EndSession as reason:
+            log.info("session.ended", node=node, code=reason.code, detail=reason.message)
+            if reason.code != "gone":
+                await refuse(send, reason)
+        finally:
+            self._hub.detach(session)
+
+    async def _hold(self, session: AgentSession, peer: str) -> None:
+        """Open the session and serve it until it ends, by EndSession."""
+        if self._collector is None or self._dispatcher is None:
+            raise RuntimeError("the gateway was not started")
+        hello = await session.read_hello()
+        try:
+            opened = await in_thread(border.open_session, session.node_id, hello, peer)
+        except border.HelloRefusedError as error:
+            raise EndSession("hello_refused", str(error)) from error
+        session.session = opened.session_id
+        session.lease_seconds = opened.lease_seconds
+        session.heartbeat_seconds = opened.heartbeat_seconds
+        older = self._hub.attach(session)
+        if older is not None:
+            older.end(stale(SUPERSEDED))
+        await session.welcome(opened.epoch, [str(one) for one in opened.stop])
+        self._dispatcher.look_at([session.node_id])
+        log.info("session.open", node=session.node_id, session=session.session)
+        await session.run(self._collector)
+
+    async def _authenticate(self, scope: Scope) -> UUID | None:
+        for name, value in scope["headers"]:
+            if name == b"authorization":
+                text = value.decode("latin-1")
+                if text.startswith(BEARER):
+                    return await in_thread(border.authenticate, text.removeprefix(BEARER))
+        return None
+
+    # --- plain requests -------------------------------------------------------------------
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope, receive, send)
+        except HttpError as error:
+            problem = {"type": "about:blank", "code": error.code, "detail": error.detail}
+            await _respond(send, error.status, problem, "application/problem+json")
+        except DatabaseError as error:
+            log.warning("gateway.database_away", error=str(error))
+            problem = {"type": "about:blank", "code": "database_away", "detail": "try again soon"}
+            await _respond(send, 503, problem, "application/problem+json")
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["method"], scope["path"].split("/")[1:]:
+            case "GET", ["healthz"]:
+                await _respond(send, 200, {"status": "ok"})
+            case "GET", ["readyz"]:
+                await in_thread(border.ping)
+                await _respond(send, 200, {"status": "ready"})
+            case "GET", ["metrics"]:
+                await _respond_bytes(send, 200, generate_latest(), CONTENT_TYPE_LATEST)
+            case "POST", ["agent", "join"]:
+                await _respond(send, 200, await self._join(receive))
+            case "GET", ["agent", "v1", "files", file_id]:
+                await self._send_file(scope, file_id, send)
+            case _:
+                raise HttpError(404, "not_found", "there is nothing here")
+
+    async def _join(self, receive: Receive) -> dict[str, str]:
+        body = await _read_body(receive, JOIN_BODY_BYTES)
+        try:
+            document = json.loads(body)
+            token, name = document["token"], document["name"]
+        except (ValueError, KeyError, TypeError):
+            raise HttpError(
+                400, "bad_request", 'expected {"token": "...", "name": "..."}'
+            ) from None
+        if not isinstance(token, str) or not isinstance(name, str):
+            raise HttpError(400, "bad_request", "token and name are strings")
+        if not NODE_NAME.fullmatch(name):
+            raise HttpError(
+                400, "bad_name", "name: 1 to 253 of a-z, 0-9, - and ., as in a host name; --name"
+            )
+        try:
+            joined = await in_thread(border.join, token, name)
+        except (Denied, Conflict) as error:
+            metrics.REFUSED.labels("join").inc()
+            log.warning("join.refused", code=error.code, name=name)
+            status = 403 if isinstance(error, Denied) else 409
+            raise HttpError(status, error.code, sentence(error.code, error.params)) from error
+        log.info("join.accepted", node=joined.node, name=name)
+        return {"node": joined.node, "credential": joined.credential}
+
+    async def _send_file(self, scope: Scope, file_id: str, send: Send) -> None:
+        node = await self._authenticate(scope)
+        if node is None:
+            raise HttpError(401, "unauthorized", "the node's credential is missing or unknown")
+        opened = await in_thread(border.open_file, node, file_id)
+        if opened is None:
+            raise HttpError(404, "not_found", "no file that an attempt of this node needs")
+        headers = [
+            (b"content-type", b"application/octet-stream"),
+            (b"content-length", str(opened.size).encode()),
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        try:
+            while data := await in_thread(opened.stream.read, FILE_CHUNK_BYTES):
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            await in_thread(opened.stream.close)
+
+
+async def _for_ever(work: Coroutine[Any, Any, None]) -> None:
+    """Say it if work that should never end does: without it the gateway is deaf."""
+    try:
+        await work
+    except Exception:
+        log.exception("gateway.work_ended")
+        raise
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    body = b""
+    while True:
+        event: dict[str, Any] = await receive()
+        if event["type"] == "http.disconnect":
+            raise HttpError(400, "bad_request", "the connection was closed")
+        body += bytes(event.get("body", b""))
+        if len(body) > limit:
+            raise HttpError(413, "too_large", f"at most {limit} bytes")
+        if not event.get("more_body"):
+            return body
+
+
+async def _respond(
+    send: Send, status: int, document: object, content_type: str = "application/json"
+) -> None:
+    await _respond_bytes(send, status, json.dumps(document).encode(), content_type)
+
+
+async def _respond_bytes(send: Send, status: int, body: bytes, content_type: str) -> None:
+    headers = [
+        (b"content-type", content_type.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

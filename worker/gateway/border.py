@@ -1,0 +1,174 @@
+"""Every call of the gateway into the domain: synchronous, with the time by the database."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import IO, Final
+from uuid import UUID
+
+from django.core.files.storage import default_storage
+from django.db import transaction
+
+from scheduling.domain import clock, launches, nodes, reports
+from scheduling.models import JobFile, Node
+from scheduling.models.attempt import LIVE_STATES
+from scheduling.models.node import NodeState
+from tenants.domain import outbox
+from tenants.domain.errors import NotFound
+from worker.gateway import translation
+from worker.gateway.translation import UntranslatableError
+from worker.protocol import LAPSED, REMOVED, SUPERSEDED, Hello, Launch, Report, Stop
+
+COPY: Final = f"{socket.gethostname()}:{os.getpid()}"
+"""How this copy of the gateway is named in the rows of the sessions it holds."""
+
+
+class HelloRefusedError(Exception):
+    """A session cannot be opened with what the node says of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A new node and the secret that proves it, which is stored nowhere but on the node."""
+
+    node: str
+    credential: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A file's bytes and how many they are."""
+
+    stream: IO[bytes]
+    size: int
+
+
+def ping() -> None:
+    """See that the database answers."""
+    clock.database_now()
+
+
+def join(token: str, name: str) -> Joined:
+    """Exchange a one-use token.
+
+    Raises:
+        Denied: the token is unknown, used up or expired.
+        Conflict: another node has the name.
+    """
+    node, credential = nodes.join(token=token, name=name, now=clock.database_now())
+    return Joined(node=str(node.id), credential=credential)
+
+
+def authenticate(credential: str) -> UUID | None:
+    """Return the node that a credential belongs to."""
+    node = nodes.authenticate(credential)
+    return node.id if node is not None else None
+
+
+def open_session(node_id: UUID, hello: Hello, peer: str) -> nodes.Session:
+    """Begin a session; older ones of the node are over.
+
+    Raises:
+        HelloRefusedError: the node is not ours any more, or a field cannot be stored.
+    """
+    if hello.node != str(node_id):
+        raise HelloRefusedError(f"the credential is that of node {node_id}, not {hello.node!r}")
+    try:
+        facts = translation.facts(hello, peer)
+    except UntranslatableError as error:
+        raise HelloRefusedError(str(error)) from error
+    try:
+        return nodes.open_session(
+            node_id=node_id, facts=facts, gateway=COPY, now=clock.database_now()
+        )
+    except NotFound as error:
+        raise HelloRefusedError(f"node {node_id} was removed") from error
+
+
+def renew(sessions: Collection[tuple[UUID, str]]) -> set[tuple[UUID, str]]:
+    """Note that these nodes live; return those sessions that are still their node's current one."""
+    with transaction.atomic():
+        now = clock.database_now()
+        return {
+            (node_id, session)
+            for node_id, session in sorted(sessions)  # one order for all copies: no deadlock
+            if nodes.heartbeat(node_id=node_id, session_id=session, now=now)
+        }
+
+
+def why_stale(node_id: UUID, session: str) -> str:
+    """Return why a session is not its node's current one: a code of the protocol's Refused."""
+    node = Node.objects.filter(id=node_id).first()
+    if node is None or node.state == NodeState.REMOVED:
+        return REMOVED
+    if node.session_id in {"", session}:
+        return LAPSED
+    return SUPERSEDED
+
+
+def record(node_id: UUID, session: str, frames: Sequence[Report]) -> int:
+    """Write consecutive reports of one session; return the highest `seq` that is committed.
+
+    Raises:
+        StaleSessionError: the session is not the node's current one.
+    """
+    return reports.record(
+        node_id=node_id,
+        session_id=session,
+        seq=frames[-1].seq,
+        now=clock.database_now(),
+        observations=[translation.observation(one) for frame in frames for one in frame.attempts],
+        logs=[translation.log(one) for frame in frames for one in frame.logs],
+        metrics=[translation.metric(one) for frame in frames for one in frame.metrics],
+        usage=[translation.usage(one) for frame in frames for one in frame.usage],
+        devices=[translation.device(one) for frame in frames for one in frame.devices],
+    )
+
+
+def refused(node_id: UUID, attempt: str, code: str) -> None:
+    """Note that a node will never carry out a launch."""
+    reports.refused(node_id=node_id, attempt_id=UUID(attempt), code=code, now=clock.database_now())
+
+
+def claim(node_ids: Collection[UUID], limit: int) -> tuple[dict[UUID, list[Launch | Stop]], int]:
+    """Take commands that are due; return them by node, in order, and how many rows that took."""
+    rows = outbox.claim_node_commands(node_ids, limit, clock.database_now())
+    listed = [row for rows_of_node in rows.values() for row in rows_of_node]
+    orders = launches.compose(listed)
+    if orders.void:
+        outbox.done(orders.void)
+    commands: dict[UUID, list[Launch | Stop]] = {}
+    for node_id, rows_of_node in rows.items():
+        for row in rows_of_node:
+            if row.id in orders.launches:
+                command: Launch | Stop = translation.launch(row.id, orders.launches[row.id])
+            elif row.id in orders.stops:
+                command = translation.stop(row.id, orders.stops[row.id])
+            else:
+                continue
+            commands.setdefault(node_id, []).append(command)
+    return commands, len(listed)
+
+
+def done(command_ids: Collection[int]) -> None:
+    """Take confirmed commands out of the outbox."""
+    outbox.done(command_ids)
+
+
+def open_file(node_id: UUID, file_id: str) -> OpenedFile | None:
+    """Open a code file of a job that has a live attempt on the node; None: there is none such."""
+    try:
+        wanted = UUID(file_id)
+    except ValueError:
+        return None
+    file = JobFile.objects.filter(
+        id=wanted,
+        job__attempts__node_id=node_id,
+        job__attempts__state__in=LIVE_STATES,
+    ).first()
+    if file is None:
+        return None
+    return OpenedFile(default_storage.open(file.storage_name, "rb"), file.size_bytes)

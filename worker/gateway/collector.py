@@ -1,0 +1,150 @@
+"""Commit reports in batches: at most 100 or what came within 50 ms, one transaction a node.
+
+A report is acknowledged after its commit and never before. What cannot be committed is not kept:
+the session ends, and the agent repeats it all in its next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from typing import Final
+
+import structlog
+from django.db import Error as DatabaseError
+
+from scheduling.domain.errors import StaleSessionError
+from worker.gateway import border, metrics
+from worker.gateway.database import in_thread
+from worker.gateway.session import (
+    CLOSE_INTERNAL,
+    AgentSession,
+    Arrived,
+    EndSession,
+)
+from worker.protocol import LAPSED, REMOVED, SUPERSEDED, CommandDone, Heartbeat, Launch, Stop
+
+log = structlog.get_logger(__name__)
+
+BATCH_REPORTS: Final = 100
+BATCH_SECONDS: Final = 0.05
+QUIET_SECONDS: Final = 0.005
+"""When nothing comes for so long a batch is closed: alone, a report waits no longer than this."""
+
+
+STALE_MESSAGES: Final = {
+    SUPERSEDED: "a newer session of this node was opened; if the machine was cloned, join the copy "
+    "as a node of its own",
+    LAPSED: "the node was silent for longer than its lease and was given up; open a new session",
+    REMOVED: "the node was removed from its cluster; join again with a new token",
+}
+
+
+class Collector:
+    """Takes from all sessions what changes the database, and writes it together."""
+
+    def __init__(self) -> None:
+        self._reports: asyncio.Queue[Arrived] = asyncio.Queue()
+        self._beats: dict[AgentSession, Heartbeat] = {}
+        self._done: list[int] = []
+        self._has_more = asyncio.Event()
+
+    async def report(self, arrived: Arrived) -> None:
+        """Commit a report soon."""
+        self._reports.put_nowait(arrived)
+
+    async def heartbeat(self, session: AgentSession, beat: Heartbeat) -> None:
+        """Renew a lease soon; of several beats of one session the last one counts."""
+        self._beats[session] = beat
+        self._has_more.set()
+
+    async def done(
+        self, session: AgentSession, command: Launch | Stop, answer: CommandDone
+    ) -> None:
+        """Delete a confirmed command soon; first say what became of one that was refused."""
+        if answer.refused and isinstance(command, Launch):
+            await in_thread(border.refused, session.node_id, command.attempt, answer.refused)
+        self._done.append(command.command_id)
+        self._has_more.set()
+
+    async def run_reports(self) -> None:
+        """Write reports for ever."""
+        while True:
+            batch = await self._next_batch()
+            batch.sort(key=lambda arrived: arrived.session.node_id.int)  # stable: keeps their order
+            groups = [
+                list(group) for _, group in groupby(batch, key=lambda arrived: id(arrived.session))
+            ]
+            await asyncio.gather(*(self._commit(group) for group in groups))
+
+    async def run_beats(self) -> None:
+        """Renew leases and delete confirmed commands for ever, all that came in one go."""
+        while True:
+            await self._has_more.wait()
+            await asyncio.sleep(BATCH_SECONDS)
+            self._has_more.clear()
+            beats, self._beats = self._beats, {}
+            done, self._done = self._done, []
+            try:
+                await self._renew(beats)
+                if done:
+                    await in_thread(border.done, done)
+            except DatabaseError as error:
+                # Not answered, an agent is silent; not deleted, a command is sent again.
+                log.warning("gateway.database_away", error=str(error))
+
+    async def _next_batch(self) -> list[Arrived]:
+        batch = [await self._reports.get()]
+        loop = asyncio.get_running_loop()
+        closes_at = loop.time() + BATCH_SECONDS
+        while len(batch) < BATCH_REPORTS and (left := closes_at - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(min(left, QUIET_SECONDS)):
+                    batch.append(await self._reports.get())
+            except TimeoutError:
+                break
+        return batch
+
+    async def _commit(self, group: list[Arrived]) -> None:
+        session = group[0].session
+        try:
+            seq = await in_thread(
+                border.record, session.node_id, session.session, [item.report for item in group]
+            )
+        except StaleSessionError:
+            session.end(await self._stale(session))
+            return
+        except DatabaseError as error:
+            log.warning("gateway.report_not_committed", error=str(error), node=session.node_id)
+            session.end(
+                EndSession("not_committed", "the report could not be committed", CLOSE_INTERNAL)
+            )
+            return
+        except Exception as error:  # top of a loop: one node's report must not stop the others'
+            log.exception("gateway.report_failed", node=session.node_id)
+            session.end(EndSession("failed", f"{type(error).__name__}", CLOSE_INTERNAL))
+            return
+        now = asyncio.get_running_loop().time()
+        for item in group:
+            metrics.COMMIT_SECONDS.observe(now - item.at)
+        metrics.REPORTS.inc(len(group))
+        await session.committed(seq, len(group))
+
+    async def _renew(self, beats: dict[AgentSession, Heartbeat]) -> None:
+        if not beats:
+            return
+        held = [(session.node_id, session.session) for session in beats]
+        current = await in_thread(border.renew, held)
+        for session, beat in beats.items():
+            if (session.node_id, session.session) in current:
+                await session.renewed(beat)
+            else:
+                session.end(await self._stale(session))
+
+    async def _stale(self, session: AgentSession) -> EndSession:
+        return stale(await in_thread(border.why_stale, session.node_id, session.session))
+
+
+def stale(code: str) -> EndSession:
+    """Return the end of a session that is not its node's current one."""
+    return EndSession(code, STALE_MESSAGES[code])
