@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from scheduling.models import Cluster, Queue, QueueClosure
 from tenants.domain.access import Actor, load_actor
 from tenants.models import Grant, GrantRole, OrgClosure, OrgUnit, OrgUnitKind, User
 
@@ -94,3 +95,52 @@ def make_user(name: str, password: str | None = None) -> User:
 def make_grant(user: User, role: GrantRole, unit: OrgUnit | None) -> Grant:
     """Write a grant without asking for rights."""
     return Grant.objects.create(user=user, role=role, unit=unit, created_at=NOW)
+
+
+@dataclass(slots=True)
+class Queues:
+    """One cluster's queues, the picture of the two tenants: robots and speech are leaves of lab."""
+
+    cluster: Cluster
+    root: Queue
+    lab: Queue
+    vision: Queue
+    robots: Queue
+    speech: Queue
+    mill: Queue
+
+
+def make_queues(people: People) -> Queues:
+    """Write a cluster and a queue for each unit of the two tenants, without asking for rights."""
+    cluster = Cluster.objects.create(name="main", created_at=NOW)
+    root = make_queue(cluster, "root")
+    lab = make_queue(cluster, "lab", root, people.lab)
+    vision = make_queue(cluster, "vision", lab, people.vision)
+    robots = make_queue(cluster, "robots", vision, people.robots)
+    speech = make_queue(cluster, "speech", lab, people.speech)
+    mill = make_queue(cluster, "mill", root, people.mill)
+    return Queues(cluster, root, lab, vision, robots, speech, mill)
+
+
+def make_queue(
+    cluster: Cluster,
+    name: str,
+    parent: Queue | None = None,
+    unit: OrgUnit | None = None,
+    **fields: object,
+) -> Queue:
+    """Write a queue and its closure."""
+    queue = Queue.objects.create(
+        cluster=cluster, name=name, parent=parent, unit=unit, created_at=NOW, **fields
+    )
+    above = QueueClosure.objects.filter(descendant=parent) if parent else []
+    QueueClosure.objects.bulk_create(
+        [
+            QueueClosure(ancestor=queue, descendant=queue, depth=0),
+            *(
+                QueueClosure(ancestor_id=link.ancestor_id, descendant=queue, depth=link.depth + 1)
+                for link in above
+            ),
+        ]
+    )
+    return queue
