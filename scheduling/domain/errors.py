@@ -1,5 +1,7 @@
 """What can go wrong in the domain of scheduling, besides what `tenants.domain.errors` names."""
 
+from uuid import UUID
+
 
 class LeaseLostError(Exception):
     """The writer's epoch is not the lease's any more: somebody else acts now, write nothing."""
@@ -20,3 +22,12 @@ class StaleSessionError(Exception):
     def __init__(self, node_id: object, session_id: str) -> None:
         """Say which node and which session."""
         super().__init__(f"node {node_id}: session {session_id} is not the current one")
+
+
+class PoisonJobError(Exception):
+    """A job's rows cannot be read as a job; it is to be set aside, not the cycle."""
+
+    def __init__(self, job_id: UUID, detail: str) -> None:
+        """Say which job and what was wrong."""
+        super().__init__(f"job {job_id}: {detail}")
+        self.job_id = job_id

@@ -98,3 +98,9 @@ def _one(statement: str, values: dict[str, object]) -> int | None:
         cursor.execute(statement, values)
         row = cursor.fetchone()
     return None if row is None else int(row[0])
+
+
+def holder_of(scope: str) -> str:
+    """Return who holds the lease, or held it last; empty if nobody ever did."""
+    found = Lease.objects.filter(scope=scope).values_list("holder", flat=True).first()
+    return found or ""

@@ -46,6 +46,8 @@ class EndReason(StrEnum):
     AGENT_LOST = "AgentLost"
     NEVER_STARTED = "NeverStarted"
     NODE_REBOOTED = "NodeRebooted"
+    NODE_STOPPING = "NodeStopping"
+    """The agent was asked to end, tasks included: Ctrl-C of `make up`."""
 
 
 GONE_REASONS = frozenset(
@@ -54,6 +56,7 @@ GONE_REASONS = frozenset(
         EndReason.AGENT_LOST,
         EndReason.NEVER_STARTED,
         EndReason.NODE_REBOOTED,
+        EndReason.NODE_STOPPING,
     }
 )
 """Ends that are the platform's, not the task's: it is tried again."""

@@ -20,7 +20,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q
 
-from scheduling.domain.errors import IncompleteSnapshotError
+from scheduling.domain.errors import IncompleteSnapshotError, PoisonJobError
 from scheduling.domain.jobs import PRIORITY_CLASSES
 from scheduling.domain.lifecycle_views import job_view
 from scheduling.engine import types as engine
@@ -174,7 +174,8 @@ IS_OF_INTEREST = (
 def is_of_interest(job: Job) -> bool:
     """Whether a job wants a place or still holds one."""
     live = job.tasks_starting + job.tasks_running + job.tasks_stopping
-    return job.phase in SCHEDULABLE_PHASES or live > 0
+    is_set_aside = job.quarantine_strikes >= STRIKES
+    return (job.phase in SCHEDULABLE_PHASES and not is_set_aside) or live > 0
 
 
 # --- rows to values -------------------------------------------------------------------------------
@@ -236,10 +237,13 @@ def job_values(
     for role in Role.objects.filter(job__in=jobs).order_by("job", "position"):
         roles[role.job_id].append(role)
     tasks = _tasks_by_job(jobs)
-    return {
-        job.id: job_value(job, roles[job.id], tasks[job.id], rules, known.get(job.id))
-        for job in jobs
-    }
+    values = {}
+    for job in jobs:
+        try:
+            values[job.id] = job_value(job, roles[job.id], tasks[job.id], rules, known.get(job.id))
+        except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
+            raise PoisonJobError(job.id, f"{type(error).__name__}: {error}") from error
+    return values
 
 
 TaskColumns = tuple[

@@ -52,7 +52,7 @@ def tenant(tenant_id: UUID) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Something of this kind changed: `state`, or one of a job's feeds `log`, `metrics`, `usage`."""
+    """Something of this kind changed: `state`, or a job's feed `log`, `metrics` or `usage`."""
 
     topic: str
     kind: str

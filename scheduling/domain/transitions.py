@@ -29,6 +29,7 @@ from scheduling.domain.lifecycle_views import (
     task_view,
 )
 from scheduling.lifecycle import values
+from scheduling.lifecycle.clean_up import expires_at
 from scheduling.lifecycle.events import LifecycleAction, PolicyEvent
 from scheduling.lifecycle.states import (
     ENDED_TASK_STATES,
@@ -56,6 +57,7 @@ JOB_FIELDS = (
     "cpu_milli",
     "memory_bytes",
     "desired_state",
+    "quarantine_strikes",
     "phase",
     "gang_phase",
     "wish",
@@ -188,6 +190,7 @@ class JobWork:
         Raises:
             Conflict: it would change nothing in the job's phase.
         """
+        self.job.quarantine_strikes = 0
         self._events.append(values.CommandGiven(action, role, index))
         self.settle()
         if self.ignored is not None:
@@ -265,6 +268,11 @@ class JobWork:
                 )
                 event = values.Reconciled()
             self._step(event)
+
+    @property
+    def view(self) -> values.JobView:
+        """The job as the lifecycle knows it now."""
+        return self._fresh_view()
 
     # --- loading ----------------------------------------------------------------------------------
 
@@ -378,8 +386,9 @@ class JobWork:
             }
         if change.after in FINISHED_PHASES:
             job.finished_at = now
-            ttl = job.spec.get("ttl_seconds")
-            job.delete_after = None if ttl is None else now + timedelta(seconds=ttl)
+            job.delete_after = expires_at(
+                phase=change.after, finished_at=now, ttl_seconds=job.spec.get("ttl_seconds")
+            )
 
     def _stop_tasks(self, effect: values.StopTasks) -> None:
         delay = timedelta(seconds=effect.delay_seconds)

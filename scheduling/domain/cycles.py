@@ -1,0 +1,119 @@
+"""The configuration that a scheduler goes by, and the record of its cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import Max
+
+from scheduling.domain import leases
+from scheduling.engine.config import DEFAULT_CONFIG, parse_config
+from scheduling.engine.types import Config
+from scheduling.models import Cluster, CycleRecord
+
+IDLE_RECORD_SECONDS = 5.0
+KEPT_CYCLES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What one cycle did and how long its parts took."""
+
+    started_at: datetime
+    snapshot_ms: float
+    plan_ms: float
+    apply_ms: float
+    binds: int
+    evictions: int
+    rejected: int
+    pending: int
+    error: str = ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it changed nothing."""
+        return not (self.binds or self.evictions or self.rejected or self.error)
+
+
+class Configuration:
+    """The last valid configuration of a cluster; a wrong one is reported and never in force."""
+
+    def __init__(self, cluster_id: UUID) -> None:
+        """Read nothing yet."""
+        self.cluster_id = cluster_id
+        self._version = -1
+        self._config = DEFAULT_CONFIG
+
+    def current(self, scope: str, epoch: int) -> Config:
+        """Return the configuration in force, read again when the cluster's row changed."""
+        row = Cluster.objects.only("version", "scheduler_config").get(id=self.cluster_id)
+        if row.version == self._version:
+            return self._config
+        self._version = row.version
+        if not row.scheduler_config.strip():
+            self._config = DEFAULT_CONFIG
+            return self._config
+        parsed = parse_config(row.scheduler_config)
+        if parsed.config is not None and not parsed.problems:
+            self._config = parsed.config
+        else:
+            with leases.fenced(scope=scope, epoch=epoch):
+                Cluster.objects.filter(id=self.cluster_id).update(
+                    config_problem="; ".join(str(one) for one in parsed.problems)[:1000]
+                )
+        return self._config
+
+
+class CycleLog:
+    """Writes cycles; those that changed nothing are folded into one row, every few seconds."""
+
+    def __init__(self, cluster_id: UUID, scope: str, epoch: int) -> None:
+        """Go on counting where the last holder stopped."""
+        self.cluster_id, self.scope, self.epoch = cluster_id, scope, epoch
+        last = CycleRecord.objects.filter(cluster_id=cluster_id).aggregate(n=Max("number"))["n"]
+        self._number = int(last or 0)
+        self._idle_since: datetime | None = None
+
+    def add(self, cycle: Cycle) -> None:
+        """Write a cycle, or fold it into the idle row."""
+        is_fold = cycle.is_idle and self._idle_since is not None
+        if is_fold and self._idle_since is not None:
+            age = (cycle.started_at - self._idle_since).total_seconds()
+            if age < IDLE_RECORD_SECONDS:
+                return
+        with leases.fenced(scope=self.scope, epoch=self.epoch):
+            self._write(cycle, is_fold=is_fold)
+            leases.describe(
+                scope=self.scope,
+                epoch=self.epoch,
+                detail={
+                    "cycle": self._number,
+                    "at": cycle.started_at.isoformat(),
+                    "pending": cycle.pending,
+                    "plan_ms": round(cycle.plan_ms, 1),
+                    "error": cycle.error,
+                },
+            )
+        self._idle_since = cycle.started_at if cycle.is_idle else None
+
+    def _write(self, cycle: Cycle, *, is_fold: bool) -> None:
+        if not is_fold:
+            self._number += 1
+        CycleRecord.objects.update_or_create(
+            cluster_id=self.cluster_id,
+            number=self._number,
+            defaults={
+                "epoch": self.epoch,
+                "started_at": cycle.started_at,
+                "snapshot_ms": cycle.snapshot_ms,
+                "plan_ms": cycle.plan_ms,
+                "apply_ms": cycle.apply_ms,
+                "binds": cycle.binds,
+                "evictions": cycle.evictions,
+                "rejected": cycle.rejected,
+                "pending": cycle.pending,
+                "error": cycle.error[:1000],
+            },
+        )

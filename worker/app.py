@@ -1,0 +1,87 @@
+"""The Celery app: two queues, two kinds of tasks, and the beat that starts what is missing.
+
+Queue `celery` has short tasks: taken one at a time, acknowledged when they are done, repeated when
+their worker dies. Queue `loops` has the loops: acknowledged at their start (a message that came
+back after the visibility timeout would start a second one for nothing), kept apart by leases.
+Redis may lose or repeat any message: beat's tick looks at the leases every second.
+"""
+
+import logging
+import os
+
+import django
+from celery import Celery, signals
+from kombu import Queue
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django.setup()
+
+from django.conf import settings  # noqa: E402 -- Django first
+
+from worker.loops.stopping import STOPPING  # noqa: E402 -- Django first
+
+SHORT_QUEUE = "celery"
+LOOPS_QUEUE = "loops"
+TICK_SECONDS = 1.0
+
+app: Celery = Celery("terrace")
+app.conf.update(
+    broker_url=settings.REDIS_URL,
+    broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,  # Redis may be away for as long as it likes
+    broker_transport_options={
+        "visibility_timeout": 60,
+        "socket_timeout": 10,
+        "socket_connect_timeout": 2,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+    },
+    # What the queue lost is found again in the database: no result is ever waited for.
+    task_ignore_result=True,
+    result_backend=None,
+    accept_content=["json"],
+    task_serializer="json",
+    result_serializer="json",
+    task_queues=[Queue(SHORT_QUEUE), Queue(LOOPS_QUEUE)],
+    task_default_queue=SHORT_QUEUE,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    worker_prefetch_multiplier=1,
+    worker_max_memory_per_child=1_000_000,
+    worker_soft_shutdown_timeout=5,
+    worker_hijack_root_logger=False,
+    worker_redirect_stdouts=False,
+    worker_send_task_events=False,
+    task_publish_retry=False,
+    enable_utc=True,
+    timezone="UTC",
+    imports=("worker.tasks", "worker.loops.tasks"),
+    beat_schedule={
+        "tick": {
+            "task": "worker.tasks.start_missing_loops",
+            "schedule": TICK_SECONDS,
+            "options": {"expires": 2 * TICK_SECONDS},
+        },
+        "hourly": {
+            "task": "worker.tasks.thin_history",
+            "schedule": 3600.0,
+            "options": {"expires": 1800.0},
+        },
+    },
+)
+
+
+@signals.worker_shutting_down.connect
+def _tell_loops(**_: object) -> None:
+    """Ask the loops of this worker to give their leases back and end."""
+    STOPPING.set()
+
+
+@signals.setup_logging.connect
+def _keep_logging(**_: object) -> None:
+    """Leave logging as the settings made it; a tick every second is not worth three lines."""
+    for name in ("celery.beat", "celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+__all__ = ["LOOPS_QUEUE", "SHORT_QUEUE", "app"]

@@ -1,0 +1,1 @@
+"""The leased loops: scheduler, relay, reconcile."""

@@ -1,0 +1,254 @@
+"""What every loop does around its own work: stand by, lead under a lease, hand over, step down.
+
+A loop is a long Celery task. It stands by until the lease is free, leads with the epoch it got,
+and every write of a turn checks that epoch inside its transaction (`leases.fenced`). A thread
+renews the lease; a holder that could not renew for two thirds of the time stops by its own
+monotonic clock, before anybody else can have the lease. After some minutes it hands over, if the
+broker answers: the lease is released and the same loop queued again, so that workers can be
+replaced and memory is given back. With Redis away it goes on for good.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+from uuid import uuid4
+
+import redis
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+
+from scheduling.domain import leases
+from scheduling.domain.errors import LeaseLostError
+from worker.loops.stopping import STOPPING
+
+log = structlog.get_logger(__name__)
+
+STANDBY_SECONDS = 60.0
+"""How long a loop that found another holder waits; then it ends and beat starts a fresh one."""
+STANDBY_LOOK_SECONDS = 0.25
+PAUSE_AFTER_ERROR_SECONDS = 0.5
+STANDBY_PREFIX = "standby:"
+
+
+class Outcome(StrEnum):
+    """How a run of a loop ended; only one that handed over is queued again."""
+
+    NOT_NEEDED = "not_needed"
+    HANDED_OVER = "handed_over"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class Loop(Protocol):
+    """The work of one loop."""
+
+    scope: str
+
+    def begin(self, lease: HeldLease) -> None:
+        """Prepare to lead: read everything anew, listen."""
+
+    def turn(self, lease: HeldLease) -> None:
+        """Do what is due; every transaction of it is fenced by the lease."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something happens, `seconds` at most."""
+
+    def end(self) -> None:
+        """Close what `begin` opened."""
+
+
+def worker_name() -> str:
+    """Return what all processes of one Celery worker share: host and parent process."""
+    return f"{socket.gethostname()}:{os.getppid()}"
+
+
+@dataclass(slots=True)
+class HeldLease:
+    """A lease that this process holds, with the monotonic time of its last confirmed renewal."""
+
+    scope: str
+    holder: str
+    epoch: int
+    ttl_seconds: float
+    confirmed_at: float
+    _is_lost: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def acquire(cls, scope: str, ttl_seconds: float) -> HeldLease | None:
+        """Take the lease if it is free."""
+        holder = f"{worker_name()}:{os.getpid()}:{uuid4().hex[:8]}"
+        asked_at = time.monotonic()
+        epoch = leases.acquire(scope=scope, holder=holder, ttl_seconds=ttl_seconds)
+        return None if epoch is None else cls(scope, holder, epoch, ttl_seconds, asked_at)
+
+    def renew(self) -> None:
+        """Prolong the lease; note it as lost when it is somebody else's."""
+        asked_at = time.monotonic()
+        is_ours = leases.renew(
+            scope=self.scope, holder=self.holder, epoch=self.epoch, ttl_seconds=self.ttl_seconds
+        )
+        if is_ours:
+            self.confirmed_at = asked_at
+        else:
+            self._is_lost.set()
+
+    def require_safe(self) -> None:
+        """Stop by this machine's own clock, before the database's could give the lease away.
+
+        Raises:
+            LeaseLostError: the last confirmed renewal is too long ago, or the lease is gone.
+        """
+        age = time.monotonic() - self.confirmed_at
+        if self._is_lost.is_set() or age > self.ttl_seconds * 2 / 3:
+            raise LeaseLostError(self.scope, self.epoch, None)
+
+    def release(self) -> None:
+        """Give the lease back."""
+        leases.release(scope=self.scope, holder=self.holder, epoch=self.epoch)
+
+
+class Renewer(threading.Thread):
+    """Renews a lease at a third of its time, on a connection of its own."""
+
+    def __init__(self, lease: HeldLease) -> None:
+        """Start nothing yet."""
+        super().__init__(name=f"renew {lease.scope}", daemon=True)
+        self.lease = lease
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        """Renew until told to end; an error is tried again, the holder's clock limits it."""
+        try:
+            while not self._end.wait(self.lease.ttl_seconds / 3):
+                try:
+                    self.lease.renew()
+                except (DatabaseError, InterfaceError) as error:
+                    log.warning("lease_not_renewed", scope=self.lease.scope, error=str(error))
+                    connection.close()
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._end.set()
+        self.join(timeout=self.lease.ttl_seconds)
+
+
+def run(loop: Loop) -> Outcome:
+    """Stand by for a loop's lease and lead while it is held; say how it ended."""
+    while not STOPPING.is_set():
+        lease = stand_by(loop.scope)
+        if lease is None:
+            return Outcome.STOPPED if STOPPING.is_set() else Outcome.NOT_NEEDED
+        outcome = _lead(loop, lease)
+        if outcome is not Outcome.LOST:
+            return outcome
+    return Outcome.STOPPED
+
+
+def stand_by(scope: str) -> HeldLease | None:
+    """Wait for the lease, cheaply: at most one stands by, and not beside the holder itself.
+
+    1. Take the lease if it is free. 2. Else take the lease of the one who stands by; if that is
+    held too, or the holder runs in this very worker, there is nothing to do here. 3. Look again
+    until the lease is free or the time is over; without a broker nobody could be started anew, so
+    the time is then never over.
+    """
+    ttl = float(settings.TERRACE_LEASE_SECONDS)
+    lease = _acquire(scope, ttl)
+    if lease is not None:
+        return lease
+    if leases.holder_of(scope).startswith(worker_name()):
+        return None
+    place = _acquire(STANDBY_PREFIX + scope, ttl)
+    if place is None:
+        return None
+    log.info("loop_stands_by", scope=scope)
+    try:
+        return _wait_for(scope, place, ttl)
+    finally:
+        place.release()
+
+
+def _wait_for(scope: str, place: HeldLease, ttl: float) -> HeldLease | None:
+    until = time.monotonic() + STANDBY_SECONDS
+    while not STOPPING.wait(STANDBY_LOOK_SECONDS):
+        lease = _acquire(scope, ttl)
+        if lease is not None:
+            return lease
+        if time.monotonic() - place.confirmed_at > ttl / 3:
+            place.renew()
+        if time.monotonic() > until and broker_answers():
+            return None
+    return None
+
+
+def _acquire(scope: str, ttl: float) -> HeldLease | None:
+    try:
+        return HeldLease.acquire(scope, ttl)
+    except (DatabaseError, InterfaceError) as error:
+        # The database restarts, or the old holder is just ending a transaction.
+        log.warning("lease_not_asked", scope=scope, error=str(error))
+        connection.close()
+        STOPPING.wait(PAUSE_AFTER_ERROR_SECONDS)
+        return None
+
+
+def _lead(loop: Loop, lease: HeldLease) -> Outcome:
+    log.info("loop_leads", scope=lease.scope, epoch=lease.epoch)
+    renewer = Renewer(lease)
+    renewer.start()
+    try:
+        outcome = _turns(loop, lease)
+    except LeaseLostError as error:
+        log.warning("loop_steps_down", scope=lease.scope, epoch=lease.epoch, error=str(error))
+        return Outcome.LOST
+    finally:
+        renewer.stop()
+        loop.end()
+    lease.release()
+    log.info("loop_ended", scope=lease.scope, epoch=lease.epoch, outcome=outcome)
+    return outcome
+
+
+def _turns(loop: Loop, lease: HeldLease) -> Outcome:
+    hand_over_at = time.monotonic() + settings.TERRACE_HAND_OVER_SECONDS
+    has_begun = False
+    while not STOPPING.is_set():
+        lease.require_safe()
+        close_old_connections()
+        try:
+            if not has_begun:
+                loop.begin(lease)
+                has_begun = True
+            loop.turn(lease)
+            loop.wait(1.0)
+        except LeaseLostError:
+            raise
+        except Exception:  # the top of a loop: log, count, go on
+            log.exception("loop_turn_failed", scope=lease.scope, epoch=lease.epoch)
+            connection.close()
+            STOPPING.wait(PAUSE_AFTER_ERROR_SECONDS)
+        if time.monotonic() > hand_over_at and broker_answers():
+            return Outcome.HANDED_OVER
+    return Outcome.STOPPED
+
+
+def broker_answers() -> bool:
+    """Tell whether Redis takes a message now."""
+    client = redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0
+    )
+    try:
+        return bool(client.ping())
+    except redis.RedisError:
+        return False
+    finally:
+        client.close()

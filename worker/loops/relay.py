@@ -1,0 +1,110 @@
+"""The relay: carries outbox messages out, seals audit rows, folds counters.
+
+Live hints go to Redis; one that cannot be delivered is dropped, since pages look at the rows by
+themselves when hints stay out. Everything else is tried again, later after each failure.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+
+import redis
+import structlog
+from django.conf import settings
+
+from scheduling.domain import counters, leases, topics
+from scheduling.domain.clock import database_now
+from tenants.domain import audit, notify, outbox
+from tenants.models import OutboxRow
+from worker.loops.base import HeldLease
+
+log = structlog.get_logger(__name__)
+
+SCOPE = "relay"
+CLAIM_LIMIT = 500
+HOUSEKEEPING_SECONDS = 1.0
+
+
+class RelayLoop:
+    """Delivers what the outbox holds for anybody but a node."""
+
+    scope = SCOPE
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        self._listener: notify.Listener | None = None
+        self._redis: redis.Redis | None = None
+        self._kept_house_at = 0.0
+        self._is_more = False
+
+    def begin(self, lease: HeldLease) -> None:
+        """Listen for messages."""
+        del lease
+        self._listener = notify.Listener(notify.OUTBOX)
+        self._redis = redis.Redis.from_url(
+            settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0
+        )
+
+    def end(self) -> None:
+        """Close both connections."""
+        if self._listener is not None:
+            self._listener.close()
+        if self._redis is not None:
+            self._redis.close()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a message, unless more than one batch was due."""
+        if self._listener is not None and not self._is_more:
+            self._listener.wait(seconds)
+
+    def turn(self, lease: HeldLease) -> None:
+        """Deliver one batch, and keep house once a second."""
+        rows = outbox.claim(CLAIM_LIMIT, database_now())
+        self._is_more = len(rows) == CLAIM_LIMIT
+        live = [row for row in rows if row.topic == topics.OUTBOX_TOPIC]
+        self._publish(live)
+        others = [row for row in rows if row.topic != topics.OUTBOX_TOPIC]
+        delivered = [row for row in others if self._deliver(row, lease)]
+        if rows:
+            with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+                outbox.done(row.id for row in (*live, *delivered))
+        self._keep_house(lease)
+
+    def _publish(self, rows: Sequence[OutboxRow]) -> None:
+        """Publish hints, each topic and kind of the batch once, under its newest number."""
+        latest = dict(_hints(rows))
+        if not latest or self._redis is None:
+            return
+        pipeline = self._redis.pipeline(transaction=False)
+        for (topic, kind), seq in latest.items():
+            text = json.dumps({"topic": topic, "seq": seq, "kind": kind}, separators=(",", ":"))
+            pipeline.publish(topics.LIVE_CHANNEL, text)
+        try:
+            pipeline.execute()
+        except redis.RedisError as error:
+            log.warning("hints_dropped", count=len(latest), error=str(error))
+
+    def _deliver(self, row: OutboxRow, lease: HeldLease) -> bool:
+        """Hand over a message that is no hint; nothing of this version publishes any."""
+        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+            outbox.failed(row, f"nobody takes the topic {row.topic}", database_now())
+        return False
+
+    def _keep_house(self, lease: HeldLease) -> None:
+        if time.monotonic() - self._kept_house_at < HOUSEKEEPING_SECONDS:
+            return
+        self._kept_house_at = time.monotonic()
+        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+            audit.seal(database_now())
+            counters.fold()
+        leases.describe(
+            scope=lease.scope, epoch=lease.epoch, detail={"outbox": counters.outbox_state()}
+        )
+
+
+def _hints(rows: Iterable[OutboxRow]) -> Iterable[tuple[tuple[str, str], int]]:
+    for row in sorted(rows, key=lambda row: row.id):
+        for topic, kind in row.payload["hints"]:
+            yield (topic, kind), row.id

@@ -1,0 +1,148 @@
+"""The scheduler loop of one cluster: snapshot, plan, verify, apply; woken by NOTIFY or each second.
+
+A job that makes planning raise is found by halving, counted, and left out of the cycle; after
+three strikes it stays out until somebody changes it. A plan that the independent check refuses is
+not applied, and the health page shows why.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from uuid import UUID
+
+import structlog
+
+from scheduling.domain import apply_plan, cycles, leases, quarantine
+from scheduling.domain.clock import database_now
+from scheduling.domain.errors import LeaseLostError, PoisonJobError
+from scheduling.domain.launches import scheduler_scope
+from scheduling.domain.snapshot import SnapshotCache
+from scheduling.engine import cycle, verify
+from scheduling.engine.types import Job, Plan, Snapshot
+from tenants.domain import notify
+from worker.loops.base import HeldLease
+
+log = structlog.get_logger(__name__)
+
+GATHER_SECONDS = 0.02
+"""After a wake-up, wait so long for its like: 20 submissions then are one cycle, not 20."""
+
+
+class SchedulerLoop:
+    """Plans for one cluster under its lease."""
+
+    def __init__(self, cluster_id: UUID) -> None:
+        """Read nothing yet."""
+        self.cluster_id = cluster_id
+        self.scope = scheduler_scope(cluster_id)
+        self._listener: notify.Listener | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._cache = SnapshotCache()
+        self._memo = cycle.Memo()
+        self._configuration = cycles.Configuration(self.cluster_id)
+        self._log: cycles.CycleLog | None = None
+
+    def begin(self, lease: HeldLease) -> None:
+        """Read everything anew: what another holder did meanwhile is in the rows only."""
+        self._forget()
+        self._log = cycles.CycleLog(self.cluster_id, lease.scope, lease.epoch)
+        self._listener = notify.Listener(notify.SCHEDULE)
+
+    def end(self) -> None:
+        """Stop listening."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a change in this cluster, then gather what comes along with it."""
+        if self._listener is None:
+            return
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if str(self.cluster_id) in self._listener.wait(left):
+                time.sleep(GATHER_SECONDS)
+                return
+
+    def turn(self, lease: HeldLease) -> None:
+        """Run one cycle."""
+        begun = time.perf_counter()
+        now = database_now()
+        try:
+            snapshot = self._cache.refresh(self.cluster_id, now)
+        except PoisonJobError as error:
+            with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+                quarantine.strike(job_id=error.job_id, error=str(error), now=now)
+            return
+        read = time.perf_counter()
+        plan, error = self._plan(snapshot, lease)
+        planned = time.perf_counter()
+        lease.require_safe()
+        applied = apply_plan.apply(
+            plan,
+            cluster_id=self.cluster_id,
+            scope=lease.scope,
+            epoch=lease.epoch,
+            snapshot=snapshot,
+            now=now,
+        )
+        if self._log is not None:
+            self._log.add(
+                cycles.Cycle(
+                    started_at=now,
+                    snapshot_ms=(read - begun) * 1000,
+                    plan_ms=(planned - read) * 1000,
+                    apply_ms=(time.perf_counter() - planned) * 1000,
+                    binds=applied.binds,
+                    evictions=applied.evictions,
+                    rejected=len(applied.rejected),
+                    pending=len(plan.job_reasons),
+                    error=error,
+                )
+            )
+        for rejection in applied.rejected:
+            log.info("job_rejected", job=rejection.job, what=rejection.what)
+
+    def _plan(self, snapshot: Snapshot, lease: HeldLease) -> tuple[Plan, str]:
+        """Return a plan that may be applied, and what was wrong with the first try."""
+        config = self._configuration.current(lease.scope, lease.epoch)
+        try:
+            plan = cycle.plan(snapshot, config, memo=self._memo)
+        except LeaseLostError:
+            raise
+        except Exception as error:  # a poison job: find it, count it, go on without it
+            log.exception("planning_failed", cluster=str(self.cluster_id))
+            self._memo = cycle.Memo()
+            plan = self._plan_without_poison(snapshot, lease, error)
+            return plan, f"{type(error).__name__}: {error}"
+        if plan.binds or plan.evictions:
+            violations = verify.check(snapshot, plan)
+            if violations:
+                log.error("plan_refused", violations=[str(one) for one in violations[:10]])
+                return Plan(reservations=snapshot.reservations), f"plan refused: {violations[0]}"
+        return plan, ""
+
+    def _plan_without_poison(self, snapshot: Snapshot, lease: HeldLease, error: Exception) -> Plan:
+        config = self._configuration.current(lease.scope, lease.epoch)
+
+        def is_sound(jobs: tuple[Job, ...]) -> bool:
+            try:
+                cycle.plan(replace(snapshot, jobs=jobs), config)
+            except Exception:  # noqa: BLE001 -- any failure of planning is what is looked for
+                return False
+            return True
+
+        poison = quarantine.find(snapshot.jobs, is_sound)
+        if poison is None:
+            raise error
+        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+            quarantine.strike(
+                job_id=UUID(poison.key),
+                error=f"{type(error).__name__}: {error}",
+                now=database_now(),
+            )
+        rest = tuple(job for job in snapshot.jobs if job is not poison)
+        return cycle.plan(replace(snapshot, jobs=rest), config)

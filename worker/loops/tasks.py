@@ -1,0 +1,39 @@
+"""The loops as Celery tasks: started by beat when missing, queued again by one that hands over."""
+
+from uuid import UUID
+
+from worker.app import LOOPS_QUEUE, app
+from worker.loops.base import Loop, Outcome, run
+from worker.loops.reconcile import ReconcileLoop
+from worker.loops.relay import RelayLoop
+from worker.loops.scheduler import SchedulerLoop
+
+EXPIRES_SECONDS = 5
+"""A start that nobody took by then is worth nothing: the next tick looks again."""
+
+_OPTIONS = {"queue": LOOPS_QUEUE, "acks_late": False, "reject_on_worker_lost": False}
+
+
+@app.task(name="worker.loops.schedule", **_OPTIONS)
+def schedule(cluster_id: str) -> None:
+    """Run the scheduler loop of a cluster."""
+    if _run(SchedulerLoop(UUID(cluster_id))):
+        schedule.apply_async(args=[cluster_id], expires=EXPIRES_SECONDS)
+
+
+@app.task(name="worker.loops.relay", **_OPTIONS)
+def relay() -> None:
+    """Run the outbox relay."""
+    if _run(RelayLoop()):
+        relay.apply_async(expires=EXPIRES_SECONDS)
+
+
+@app.task(name="worker.loops.reconcile", **_OPTIONS)
+def reconcile() -> None:
+    """Run the loop that finds what nobody reports."""
+    if _run(ReconcileLoop()):
+        reconcile.apply_async(expires=EXPIRES_SECONDS)
+
+
+def _run(loop: Loop) -> bool:
+    return run(loop) is Outcome.HANDED_OVER

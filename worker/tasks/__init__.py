@@ -1,0 +1,41 @@
+"""Short Celery tasks: thin, safe to run twice, each calls one domain function."""
+
+from celery import Task
+
+from scheduling.domain import leases, retention
+from scheduling.domain.clock import database_now
+from scheduling.domain.launches import scheduler_scope
+from scheduling.models import Cluster
+from worker.app import app
+from worker.loops.base import STANDBY_PREFIX
+from worker.loops.reconcile import SCOPE as RECONCILE
+from worker.loops.relay import SCOPE as RELAY
+from worker.loops.tasks import EXPIRES_SECONDS, reconcile, relay, schedule
+
+
+@app.task(name="worker.tasks.start_missing_loops")
+def start_missing_loops() -> None:
+    """Queue each loop whose lease nobody holds; once all run, one to stand by for each."""
+    loops: list[tuple[str, Task, list[str]]] = [
+        (RELAY, relay, []),
+        (RECONCILE, reconcile, []),
+        *(
+            (scheduler_scope(cluster_id), schedule, [str(cluster_id)])
+            for cluster_id in Cluster.objects.order_by("created_at").values_list("id", flat=True)
+        ),
+    ]
+    missing = [(task, args) for scope, task, args in loops if not leases.is_held(scope)]
+    if not missing:
+        missing = [
+            (task, args)
+            for scope, task, args in loops
+            if not leases.is_held(STANDBY_PREFIX + scope)
+        ]
+    for task, args in missing:
+        task.apply_async(args=args, expires=EXPIRES_SECONDS)
+
+
+@app.task(name="worker.tasks.thin_history")
+def thin_history() -> None:
+    """Make old measurements coarser and delete what is kept for a limited time."""
+    retention.thin(now=database_now())
