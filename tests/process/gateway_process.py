@@ -19,8 +19,8 @@ from django.db import connection
 from scheduling.domain import apply_plan, clock, jobs, leases, nodes, snapshot
 from scheduling.domain.bootstrap import Installation, ensure_installation
 from scheduling.domain.launches import scheduler_scope
-from scheduling.engine import cycle
-from scheduling.models import Job
+from scheduling.engine.types import Binding, Plan
+from scheduling.models import Attempt, Job, Node, Task
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, parse
 from tenants.domain.access import Actor, load_actor
@@ -92,6 +92,7 @@ class Installed:
             admin_username="root", admin_password="correct horse battery", now=self.now
         )
         self.actor: Actor = load_actor(self.installation.admin)
+        self._cycles = 0
 
     def join_token(self, uses: int = 1) -> str:
         _, secret = nodes.join_token_create(
@@ -115,16 +116,23 @@ class Installed:
         assert isinstance(spec, JobSpec), spec
         return jobs.submit_job(actor=self.actor, spec=spec, now=clock.database_now())
 
-    def cycle(self) -> int:
-        """Plan and apply once; return how many tasks were bound."""
+    def bind(self, job: Job, node: Node) -> list[Attempt]:
+        """Apply a plan that puts all waiting tasks of the job on one node, under a new epoch."""
         cluster = self.installation.cluster
         scope = scheduler_scope(cluster.id)
-        epoch = leases.acquire(scope=scope, holder="test", ttl_seconds=60)
+        self._cycles += 1
+        epoch = leases.acquire(scope=scope, holder=f"test-{self._cycles}", ttl_seconds=0.001)
         assert epoch is not None
         now = clock.database_now()
-        seen = snapshot.build(cluster.id, now)
-        plan = cycle.plan(seen)
+        tasks = Task.objects.filter(job=job, state="Pending")
+        binds = tuple(Binding(str(task.id), str(job.id), node.name) for task in tasks)
         applied = apply_plan.apply(
-            plan, cluster_id=cluster.id, scope=scope, epoch=epoch, snapshot=seen, now=now
+            Plan(binds=binds),
+            cluster_id=cluster.id,
+            scope=scope,
+            epoch=epoch,
+            snapshot=snapshot.build(cluster.id, now),
+            now=now,
         )
-        return applied.binds
+        assert applied.binds == len(binds), applied.rejected
+        return list(Attempt.objects.filter(job=job, state="Bound"))

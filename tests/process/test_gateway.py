@@ -80,10 +80,10 @@ def test_job_runs_through_gateway_and_agent(
     )
     job = installed.submit("hello", ["sh", "-c", script], cpu_milli=100, memory_bytes=64 << 20)
 
-    assert installed.cycle() == 1
+    (attempt,) = installed.bind(job, Node.objects.get())
 
     assert wait_for(lambda: finished(job)).phase == "Completed"
-    attempt = Attempt.objects.get(job=job)
+    attempt.refresh_from_db()
     assert (attempt.state, attempt.exit_code) == ("Succeeded", 0)
     wait_for(lambda: LogChunk.objects.filter(attempt=attempt).count() == 2)
     chunks = LogChunk.objects.filter(attempt=attempt).order_by("stream")

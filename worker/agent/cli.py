@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run = commands.add_parser("run", help="run the tasks that this node is given")
     run.add_argument("--data", required=True, type=Path, help="the folder given to join")
-    run.add_argument("--server", help="join this gateway first, if that was not done yet")
+    run.add_argument("--server", help="the gateway, to join it first or because it has moved")
     run.add_argument("--token-file", type=Path, help="a file that holds the token to join with")
     run.add_argument("--name", default=_host_name(), help="to join under; default: the host name")
     run.add_argument("--simulate", metavar="SHAPE", help=f"pretend a machine: {EXAMPLE}")
@@ -124,6 +124,8 @@ def _run(options: argparse.Namespace) -> int:
         if options.server and options.token_file and not (data / identity.FILE).exists():
             token = _read_token(options.token_file)
             _join_one(options.server, token, options.name, data, settings)
+        elif options.server and (data / identity.FILE).exists():
+            identity.move(data, options.server)
         folders = _node_folders(data, options.nodes)
         if len(folders) > 1 and shape is None:
             raise RunError(

@@ -67,11 +67,27 @@ def join(*, server: str, token: str, name: str, data: Path, ca_file: str = "") -
         raise JoinError(f"{server} answered without node and credential; is it a Terrace gateway?")
     data.mkdir(mode=0o711, parents=True, exist_ok=True)
     identity = Identity(server=server, node=reply["node"], credential=reply["credential"])
-    records.write(
-        str(path),
-        {"server": server, "node": identity.node, "credential": identity.credential},
-    )
+    _store(data, identity)
     return identity
+
+
+def _store(data: Path, identity: Identity) -> None:
+    """Keep the identity in a file that only the agent's user can read."""
+    records.write(
+        str(data / FILE),
+        {"server": identity.server, "node": identity.node, "credential": identity.credential},
+    )
+
+
+def move(data: Path, server: str) -> None:
+    """Note that the gateway is reached at another address now.
+
+    Raises:
+        JoinError: the address is none, or the node has not joined.
+    """
+    known, server = load(data), check_server(server)
+    if known.server != server:
+        _store(data, Identity(server=server, node=known.node, credential=known.credential))
 
 
 def load(data: Path) -> Identity:
