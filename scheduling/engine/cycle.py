@@ -120,33 +120,26 @@ def _reservations(session: Session) -> tuple[Reservation, ...]:
 def _phases(session: Session) -> dict[str, GangPhase]:
     """Return the phases that differ from the snapshot's."""
     phases: dict[str, GangPhase] = {}
-    for key, row in session.tables.active.items():
-        settled = row.settled_phase
-        decided = session.phases.get(key)
-        if settled is GangPhase.PENDING and decided is not None:
-            settled = decided
-        if settled is not row.job.phase:
-            phases[key] = settled
+    for key, row in session.tables.misphased.items():
+        phases[key] = row.settled_phase
+    for key, phase in session.phases.items():
+        if session.tables.rows[key].settled_phase is GangPhase.PENDING:
+            phases[key] = phase
     return dict(sorted(phases.items()))
 
 
 def _job_reasons(session: Session) -> dict[str, Reason]:
     """Return a reason for every job that still has a task pending."""
-    reasons: dict[str, Reason] = {}
-    waits = _waits(session)
-    for key, row in session.tables.active.items():
-        view = session.jobs.get(key)
-        left = row.pending_count if view is None else row.pending_count - view.placed
-        reason = session.reasons.get(key)
-        if view is not None and key in waits:
-            reason = waits[key]
-        elif not left:
-            continue
-        if reason is None:
-            code = ReasonCode.NOT_CONSIDERED if row.job.is_runnable else ReasonCode.NOT_RUNNABLE
-            reason = Reason(code)
-        reasons[key] = reason
-    return dict(sorted(reasons.items()))
+    unknown, blocked = Reason(ReasonCode.NOT_CONSIDERED), Reason(ReasonCode.NOT_RUNNABLE)
+    reasons: dict[str, Reason] = dict.fromkeys(session.tables.blocked, blocked)
+    for group in session.groups:
+        reason = group.reason or unknown
+        if len(group.rows) == 1 and not group.position:
+            reasons[group.rows[0].job.key] = reason
+        else:
+            reasons.update(dict.fromkeys([row.job.key for row in group.left()], reason))
+    reasons.update(_waits(session))
+    return reasons
 
 
 def _waits(session: Session) -> dict[str, Reason]:

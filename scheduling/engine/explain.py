@@ -154,11 +154,9 @@ def _gang_facts(session: Session, job: JobView) -> dict[str, object]:
 def _order_facts(session: Session, job: JobView) -> dict[str, object]:
     waiting = [
         view
-        for key, row in session.tables.active.items()
-        if row.pending_count
-        and row.job.queue == job.queue.name
-        and (view := session.view(key)) is not None
-        and (view.pending_count or view is job)
+        for group in session.groups
+        for row in group.left()
+        if row.job.queue == job.queue.name and (view := session.view(row.job.key)) is not None
     ]
     ordered = sorted(waiting, key=session.job_key)
     resources = session.tables.resources

@@ -6,7 +6,7 @@ the cycle sees it, and keeps a journal. What is in the journal at the end is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -29,7 +29,6 @@ from scheduling.engine.types import (
     Config,
     Device,
     GangPhase,
-    Job,
     PluginConfig,
     Queue,
     QueueState,
@@ -73,6 +72,7 @@ class QueueView:
         "queue",
         "releasing",
         "requested",
+        "share",
     )
 
     def __init__(self, queue: Queue, *, position: int, tables: Tables) -> None:
@@ -95,6 +95,8 @@ class QueueView:
         self.inqueue = [0] * width
         self.deserved = [0] * width
         self.is_open = queue.state is QueueState.OPEN
+        self.share = -1.0
+        """Where a plugin keeps the queue's share; -1 once something has changed."""
 
 
 class RoleView:
@@ -124,7 +126,6 @@ class JobView:
     __slots__ = (
         "allocated",
         "best_effort",
-        "is_admitted",
         "job",
         "key",
         "min_available",
@@ -148,7 +149,6 @@ class JobView:
         self.ready = sum(r.ready for r in self.roles)
         self.waiting = sum(r.waiting for r in self.roles)
         self.best_effort = sum(len(r.pending) for r in self.roles if r.shape.is_best_effort)
-        self.is_admitted = row.job.phase is not GangPhase.PENDING
         self.placed = 0
         """Placements and promises made in this cycle."""
 
@@ -181,6 +181,60 @@ class JobView:
     def is_starving(self) -> bool:
         """Return whether the gang lacks tasks, pending best-effort ones not counted."""
         return self._lacking(with_waiting=True) > 0
+
+
+class Group:
+    """Waiting jobs that fare alike: only the first one that has not been served needs a view."""
+
+    __slots__ = ("is_out", "position", "reason", "rows", "session")
+
+    def __init__(self, session: Session, rows: list[JobRow], reason: Reason | None = None) -> None:
+        """Start at the first."""
+        self.session = session
+        self.rows = rows
+        self.position = 0
+        self.reason = reason
+        """Why the jobs that are left wait."""
+        self.is_out = False
+        """True for the rest of the cycle where the reason is one that no action can mend."""
+
+    @property
+    def first(self) -> JobRow:
+        """The row of the first job."""
+        return self.rows[min(self.position, len(self.rows) - 1)]
+
+    @property
+    def head(self) -> JobView | None:
+        """The first job that has not been served, None if there is none or it has no queue."""
+        if self.position >= len(self.rows):
+            return None
+        return self.session.view(self.rows[self.position].job.key)
+
+    def left(self) -> list[JobRow]:
+        """Return the rows of the jobs that have not been served."""
+        return self.rows[self.position :] if self.position else self.rows
+
+    def take(self, job: JobView) -> Group | None:
+        """Note that the head was served; return the group in which it goes on, None if nowhere."""
+        self.reason = None
+        if len(self.rows) == 1:
+            if job.pending_count:
+                return self
+            self.position = 1
+            return None
+        alone = self.split()
+        return alone if job.pending_count else None
+
+    def split(self) -> Group:
+        """Take the head out of the group and return it as one of its own."""
+        if len(self.rows) == 1:
+            return self
+        alone = Group(self.session, [self.rows[self.position]])
+        self.position += 1
+        self.session.groups.append(alone)
+        if not self.session.jobs[alone.rows[0].job.key].pending_count:
+            alone.position = 1
+        return alone
 
 
 class EntryKind(Enum):
@@ -375,7 +429,8 @@ class Session:
         """Keys of the tasks evicted in this cycle."""
         self.queues: dict[str, QueueView] = {}
         self.jobs: dict[str, JobView] = {}
-        self.reasons: dict[str, Reason] = {}
+        self.groups: list[Group] = []
+        """The jobs with pending tasks that may run."""
         self.phases: dict[str, GangPhase] = {}
         self.reservations: dict[str, Reservation] = {}
         self.kept: dict[str, Int64] = {}
@@ -394,6 +449,7 @@ class Session:
         self.total: list[int] = self._usable_total()
         self._build_queues()
         self._keep_reservations()
+        self._build_groups()
 
     # -- layout ---------------------------------------------------------------------------------
 
@@ -461,6 +517,19 @@ class Session:
             if row is None or not row.pending_count or reservation.expires_at <= self.now:
                 continue
             self.keep(reservation, index=index)
+
+    def _build_groups(self) -> None:
+        """Take the groups over from the tables; owners of reservations stand for themselves."""
+        tables = self.tables
+        owners = {tables.rows[key].signature for key in self.kept}
+        for signature in tables.groups:
+            rows = tables.group(signature)
+            if signature in owners:
+                alone = [row for row in rows if row.job.key in self.kept]
+                rows = [row for row in rows if row.job.key not in self.kept]
+                self.groups.extend(Group(self, [row]) for row in alone)
+            if rows:
+                self.groups.append(Group(self, rows))
 
     def keep(self, reservation: Reservation, *, index: Mapping[str, int]) -> None:
         """Keep the room of a reservation free for its job."""
@@ -617,14 +686,6 @@ class Session:
                 return None
             known = self.jobs[key] = JobView(row, queue=queue, now=self.now)
         return known
-
-    def jobs_of_queue(self, queue: QueueView) -> Iterator[JobView]:
-        """Yield all jobs of a queue, by key; linear in the jobs of the cluster."""
-        for key, row in sorted(self.tables.rows.items()):
-            if row.job.queue == queue.name:
-                view = self.view(key)
-                if view is not None:
-                    yield view
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -887,6 +948,7 @@ class Session:
             allocated[d] += change
             for queue in path:
                 queue.allocated[d] += change
+                queue.share = -1.0
 
     def held_tasks(self, job: JobView) -> list[tuple[RoleView, Task, int]]:
         """Return what a job still holds, evictions of this cycle left out."""
@@ -934,8 +996,3 @@ class Statement:
 def is_live(task: Task) -> bool:
     """Return whether a task holds room that an eviction would free."""
     return task.state in (TaskState.BOUND, TaskState.RUNNING)
-
-
-def job_of(view: JobView) -> Job:
-    """Return the frozen job behind a view."""
-    return view.job

@@ -50,6 +50,7 @@ SHAPE_ANNOTATIONS = frozenset(
 """Annotations of a role that decide where its tasks may run."""
 
 ShapeKey = tuple[object, ...]
+Signature = tuple[object, ...]
 
 
 class Resources:
@@ -167,6 +168,7 @@ class JobRow:
 
     __slots__ = (
         "allocated",
+        "has_mixed_tasks",
         "held_count",
         "is_elastic",
         "is_valid",
@@ -177,6 +179,7 @@ class JobRow:
         "requested",
         "roles",
         "settled_phase",
+        "signature",
     )
 
     def __init__(self, job: Job, roles: list[RoleRow], width: int) -> None:
@@ -211,6 +214,8 @@ class JobRow:
         self.min_available = max(job.min_available, role_min_sum)
         self.is_valid = is_valid and valid >= self.min_available
         self.is_elastic = self.held_count + done > self.min_available
+        self.has_mixed_tasks = len({r.role.priority for r in roles}) > 1
+        self.signature = self._signature()
         if not (job.is_runnable and self.is_valid):
             self.requested = [0] * width
         for d, amount in enumerate(self.allocated):
@@ -221,6 +226,40 @@ class JobRow:
             done=done,
             running=running,
             needed=self.min_available,
+        )
+
+    def _signature(self) -> Signature:
+        """Return what it shares with the jobs that fare exactly as it does, until one starts.
+
+        Waiting jobs of one role that hold nothing: same queue, shape, size, minimum, priority,
+        owner and waiting time. Among them the order is by age and key, and if the first one
+        cannot be placed no other can. Any other job stands for itself.
+        """
+        job = self.job
+        role = self.roles[0] if len(self.roles) == 1 else None
+        if (
+            role is None
+            or self.held_count
+            or role.done
+            or role.promised
+            or role.releasing
+            or role.latest_not_before
+            or job.annotations
+        ):
+            return (job.key,)
+        return (
+            job.queue,
+            role.shape.index,
+            role.role.priority,
+            role.role.min_available,
+            role.role.preemptable,
+            len(role.pending),
+            job.min_available,
+            job.priority,
+            job.owner,
+            job.phase,
+            job.sla_waiting_seconds,
+            job.time_limit_seconds,
         )
 
 
@@ -320,8 +359,13 @@ class Tables:
         self.promised: Int64 = np.zeros((width, nodes.count), dtype=np.int64)
         self.shapes: list[Shape] = []
         self.rows: dict[str, JobRow] = {}
-        self.active: dict[str, JobRow] = {}
-        """Rows that a cycle must look at: something is pending, or the phase is out of date."""
+        self.groups: dict[Signature, dict[str, JobRow]] = {}
+        """Signature -> the runnable jobs with pending tasks that have it."""
+        self.blocked: dict[str, JobRow] = {}
+        """Jobs with pending tasks that must not run yet."""
+        self.misphased: dict[str, JobRow] = {}
+        """Jobs whose phase is not the one that their tasks stand for."""
+        self._sorted_groups: dict[Signature, list[JobRow]] = {}
         self.rows_by_node: dict[int, Counter[str]] = {}
         """Node -> keys of the jobs that hold something there."""
         self.queue_allocated: dict[str, list[int]] = {}
@@ -334,10 +378,14 @@ class Tables:
         """Queue -> rows of the jobs that hold more than their minimum."""
         self.by_priority: dict[str, dict[int, dict[str, JobRow]]] = {}
         """Queue -> priority -> rows of the jobs that hold something."""
+        self.mixed: dict[str, dict[str, JobRow]] = {}
+        """Queue -> rows of the jobs that hold something and whose tasks differ in priority."""
+        self.owner_allocated: dict[str, dict[str, list[int]]] = {}
+        """Queue -> owner -> what the owner's jobs hold there."""
         self._shape_by_key: dict[ShapeKey, Shape] = {}
         self._shape_by_role: dict[int, tuple[Role, Shape]] = {}
         self.jobs: tuple[Job, ...] = ()
-        self.job_ids: dict[int, Job] = {}
+        self.job_ids: set[int] = set()
 
     def shape_of(self, role: Role) -> Shape:
         """Return the shape of a role, making it if it is new."""
@@ -394,17 +442,37 @@ class Tables:
         """Take a job in."""
         row = self.read(job)
         self.rows[job.key] = row
-        if row.pending_count or row.settled_phase is not job.phase:
-            self.active[job.key] = row
+        if row.settled_phase is not job.phase:
+            self.misphased[job.key] = row
+        if row.pending_count:
+            if job.is_runnable:
+                self.groups.setdefault(row.signature, {})[job.key] = row
+                self._sorted_groups.pop(row.signature, None)
+            else:
+                self.blocked[job.key] = row
         self._account(row, 1)
 
     def remove(self, job: Job) -> None:
         """Take a job out again."""
         row = self.rows.pop(job.key)
-        self.active.pop(job.key, None)
+        self.misphased.pop(job.key, None)
+        self.blocked.pop(job.key, None)
+        group = self.groups.get(row.signature)
+        if group is not None and group.pop(job.key, None) is not None:
+            self._sorted_groups.pop(row.signature, None)
+            if not group:
+                del self.groups[row.signature]
         self._account(row, -1)
         for role in job.roles:
             self._shape_by_role.pop(id(role), None)
+
+    def group(self, signature: Signature) -> list[JobRow]:
+        """Return the rows of a group by age, then key."""
+        rows = self._sorted_groups.get(signature)
+        if rows is None:
+            rows = sorted(self.groups[signature].values(), key=_by_age)
+            self._sorted_groups[signature] = rows
+        return rows
 
     def _account(self, row: JobRow, sign: int) -> None:
         job = row.job
@@ -426,6 +494,10 @@ class Tables:
             del owners[job.owner]
         if row.held_count:
             self._index_holder(row, is_added=sign > 0)
+            by_owner = self.owner_allocated.setdefault(job.queue, {})
+            held = by_owner.setdefault(job.owner, [0] * self.width)
+            for d in range(self.width):
+                held[d] += sign * row.allocated[d]
         for role in row.roles:
             vector = role.shape.vector * sign
             for _, node in role.held:
@@ -449,6 +521,8 @@ class Tables:
         ]
         if row.is_elastic:
             places.append(self.elastic.setdefault(job.queue, {}))
+        if row.has_mixed_tasks:
+            places.append(self.mixed.setdefault(job.queue, {}))
         for place in places:
             if is_added:
                 place[job.key] = row
@@ -464,6 +538,10 @@ class Tables:
         keys[key] += sign
         if not keys[key]:
             del keys[key]
+
+
+def _by_age(row: JobRow) -> tuple[float, str]:
+    return (row.job.created_at, row.job.key)
 
 
 def _by_index(task: Task) -> tuple[int, str]:
@@ -509,17 +587,20 @@ def _are_same(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
 
 def _update(tables: Tables, snapshot: Snapshot) -> bool:
     """Bring the tables to the snapshot's jobs; False if they must be read again as a whole."""
-    ids = {id(job): job for job in snapshot.jobs}
-    old = tables.job_ids
     known = tables.resources.index
-    new_jobs = [ids[i] for i in ids.keys() - old.keys()]
+    ids = set(map(id, snapshot.jobs))
+    old = tables.job_ids
+    gone, new = old - ids, ids - old
+    new_jobs = [job for job in snapshot.jobs if id(job) in new] if new else []
     for job in new_jobs:
         for role in job.roles:
             for name in role.request:
                 if name not in known:
                     return False
-    for i in old.keys() - ids.keys():
-        tables.remove(old[i])
+    if gone:
+        for job in tables.jobs:
+            if id(job) in gone:
+                tables.remove(job)
     for job in new_jobs:
         tables.add(job)
     tables.jobs = snapshot.jobs
@@ -546,5 +627,5 @@ def _read_all(snapshot: Snapshot) -> Tables:
     for job in snapshot.jobs:
         tables.add(job)
     tables.jobs = snapshot.jobs
-    tables.job_ids = {id(job): job for job in snapshot.jobs}
+    tables.job_ids = set(map(id, snapshot.jobs))
     return tables

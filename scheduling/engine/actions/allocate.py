@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduling.engine.actions.serving import admitted, serve
-from scheduling.engine.session import JobView, Session
+from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.session import Group, JobView, Session
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:
@@ -16,12 +17,20 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     started in the room that a gang then has to be given by evictions.
     """
     may_grow = arguments.get("elastic", "true").lower() != "false"
-    jobs = [
-        job
-        for job in admitted(session)
-        if has_requests(job) and (may_grow or not session.is_job_ready(job))
+    groups = [
+        group
+        for group in admitted(session)
+        if (job := group.head) is not None
+        and not is_reserved(group)
+        and has_requests(job)
+        and (may_grow or not session.is_job_ready(job))
     ]
-    serve(session, jobs, may_grow=may_grow)
+    serve(session, groups, may_grow=may_grow)
+
+
+def is_reserved(group: Group) -> bool:
+    """Return whether the reserve action has tried the job in this cycle and kept room for it."""
+    return group.reason is not None and group.reason.code is ReasonCode.RESERVED
 
 
 def has_requests(job: JobView) -> bool:

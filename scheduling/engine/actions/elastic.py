@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from scheduling.engine.actions.allocate import has_requests
 from scheduling.engine.actions.reclaim import Reclaim
 from scheduling.engine.actions.serving import admitted, serve
-from scheduling.engine.session import JobView, Session
+from scheduling.engine.session import Group, Session
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:
@@ -23,5 +23,9 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
             Reclaim(session).serve(growing, count=1)
 
 
-def _growing(session: Session) -> list[JobView]:
-    return [job for job in admitted(session) if has_requests(job) and session.is_job_ready(job)]
+def _growing(session: Session) -> list[Group]:
+    return [
+        group
+        for group in admitted(session)
+        if (job := group.head) is not None and has_requests(job) and session.is_job_ready(job)
+    ]

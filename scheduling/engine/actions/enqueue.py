@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduling.engine.actions.serving import Lines, waiting_jobs
+from scheduling.engine.actions.serving import Lines, waiting_groups
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import JobView, Session, Vote
+from scheduling.engine.session import Group, JobView, Session, Vote
 from scheduling.engine.types import GangPhase, Reason
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:
     """Ask the plugins for every job in phase Pending; a refusal does not hold up the next one."""
     del arguments
-    lines = Lines(session, [job for job in waiting_jobs(session) if not job.is_admitted])
+    asking = [g for g in waiting_groups(session) if g.first.job.phase is GangPhase.PENDING]
+    alone = [Group(session, [row]) for group in asking for row in group.rows]
+    lines = Lines(session, alone)
+    refused: dict[str, Reason] = {}
     while (queue := lines.next_queue()) is not None:
-        job = lines.next_job(queue)
-        if job is None:
+        found = lines.next_job(queue)
+        if found is None:
             continue
+        job, _ = found
         if session.vote("job_enqueueable", job):
             for callback in session.each("job_enqueued"):
                 callback(job)
-            job.is_admitted = True
             session.phases[job.key] = GangPhase.INQUEUE
         else:
-            session.reasons[job.key] = refusal(session, job)
+            refused[job.key] = refusal(session, job)
         lines.return_queue(queue)
+    if refused:
+        for group in asking:
+            _part(session, group, refused)
+
+
+def _part(session: Session, group: Group, refused: Mapping[str, Reason]) -> None:
+    """Leave the admitted jobs in the group and put each refused one out, with its reason."""
+    for row in group.rows:
+        if row.job.key in refused:
+            out = Group(session, [row], refused[row.job.key])
+            out.is_out = True
+            session.groups.append(out)
+    group.rows = [row for row in group.rows if row.job.key not in refused]
+    if not group.rows:
+        session.groups.remove(group)
 
 
 def refusal(session: Session, job: JobView) -> Reason:

@@ -17,6 +17,7 @@ from scheduling.engine.session import (
     Claim,
     Entry,
     EntryKind,
+    Group,
     JobView,
     QueueView,
     Removed,
@@ -55,24 +56,38 @@ class Offer:
     units: tuple[Unit, ...] = field(compare=False)
 
 
-def starving_jobs(session: Session) -> list[JobView]:
-    """Return the admitted jobs that lack tasks for their minimum (or want to grow)."""
-    return [job for job in admitted(session) if session.is_job_starving(job)]
+def starving_groups(session: Session) -> list[Group]:
+    """Return the admitted groups whose jobs lack tasks for their minimum (or want to grow)."""
+    return [
+        group
+        for group in admitted(session)
+        if (job := group.head) is not None and session.is_job_starving(job)
+    ]
 
 
-def victim_keys(
-    session: Session, action: str, queue: QueueView, priority: int, keys: Iterable[str]
-) -> set[str]:
-    """Narrow job keys down to those that every plugin with an opinion could give up."""
-    left = set(keys)
+def victim_keys(session: Session, action: str, queue: QueueView, priority: int) -> set[str]:
+    """Return the jobs that every plugin with an opinion could give up for a job of a queue.
+
+    Jobs of the same queue for preempt, of the others for reclaim.
+    """
+    found: set[str] | None = None
     for callback in session.each(f"{action}_jobs"):
         allowed = callback(queue, priority)
         if allowed is not None:
-            left &= allowed
-    return left
+            found = set(allowed) if found is None else found & set(allowed)
+            if not found:
+                return found
+    if found is None:
+        found = {
+            key
+            for name, rows in session.tables.holders.items()
+            if (name == queue.name) is (action == "preempt")
+            for key in rows
+        }
+    return found
 
 
-def gather(session: Session, keys: Iterable[str], *, beneficiary: JobView) -> Victims:
+def gather(session: Session, keys: Iterable[str]) -> Victims:
     """Rank the victims' jobs, cheapest first, and index what they hold by node.
 
     Cheapest: of the queue furthest above its share, then last in the order of jobs (lowest
@@ -91,18 +106,12 @@ def gather(session: Session, keys: Iterable[str], *, beneficiary: JobView) -> Vi
             role, task, node = held
             if node < 0 or not is_live(task) or not role.role.preemptable:
                 continue
-            if view is beneficiary and role.role.priority >= _top_priority(beneficiary):
-                continue
             here.setdefault(node, []).append(held)
             room[:, node] += role.shape.vector
         for node, tasks in here.items():
             tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
             by_node.setdefault(node, []).append((rank, view, tasks))
     return Victims(tuple(views), by_node, room)
-
-
-def _top_priority(job: JobView) -> int:
-    return max((r.role.priority for r in job.roles if r.pending), default=0)
 
 
 class Search:
@@ -259,6 +268,10 @@ class Search:
         return Unit(view, tuple(held), is_whole=True)
 
     def _allows(self, claim: Claim, unit: Unit) -> bool:
+        if unit.job is self.job and any(
+            role.role.priority >= claim.role.role.priority for role, _, _ in unit.tasks
+        ):
+            return False
         return all(callback(claim, unit) for callback in self._vetoes)
 
     def _cost(self, units: Sequence[Unit]) -> Cost:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduling.engine.actions.evicting import Search, gather, starving_jobs, victim_keys
+from scheduling.engine.actions.evicting import (
+    Search,
+    Victims,
+    gather,
+    starving_groups,
+    victim_keys,
+)
 from scheduling.engine.actions.serving import Lines
-from scheduling.engine.session import EntryKind, JobView, Session, Statement
+from scheduling.engine.session import EntryKind, Group, JobView, Session, Statement
 
 NAME = "preempt"
 
@@ -18,51 +24,72 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     by lending is left to backfill, which runs later.
     """
     del arguments
-    by_queue: dict[str, list[JobView]] = {}
-    for job in starving_jobs(session):
-        by_queue.setdefault(job.queue.name, []).append(job)
-    hopeful: list[JobView] = []
-    for name, jobs in by_queue.items():
-        top = max(job.job.priority for job in jobs)
-        holders = session.tables.holders.get(name, {})
-        if victim_keys(session, NAME, jobs[0].queue, top, holders):
-            hopeful.extend(jobs)
-    lines = Lines(session, hopeful)
-    misses: set[tuple[object, ...]] = set()
-    while (queue := lines.next_queue()) is not None:
-        while (first := lines.next_job(queue)) is not None:
-            ask = _ask(first)
-            if ask not in misses and not make_room(session, first):
-                misses.add(ask)
+    by_queue: dict[str, list[Group]] = {}
+    for group in starving_groups(session):
+        by_queue.setdefault(group.first.job.queue, []).append(group)
+    hopeful = [
+        group
+        for name, groups in by_queue.items()
+        if victim_keys(
+            session,
+            NAME,
+            session.queues[name],
+            max(group.first.job.priority for group in groups),
+        )
+        for group in groups
+    ]
+    if hopeful:
+        Preempt(session).serve(hopeful)
+
+
+class Preempt:
+    """One run of the action; the victims for a queue and priority are gathered once."""
+
+    def __init__(self, session: Session) -> None:
+        """Start with nothing gathered."""
+        self.session = session
+        self._victims: dict[tuple[str, int], Victims | None] = {}
+
+    def serve(self, groups: list[Group]) -> None:
+        """Make room job by job, in order."""
+        lines = Lines(self.session, groups)
+        misses: set[tuple[object, ...]] = set()
+        while (queue := lines.next_queue()) is not None:
+            while (found := lines.next_job(queue)) is not None:
+                job, group = found
+                ask = _ask(job)
+                if ask in misses:
+                    continue
+                if not self._make_room(job):
+                    misses.add(ask)
+                elif group.take(job) is not group:
+                    lines.push(group)
+
+    def _make_room(self, job: JobView) -> bool:
+        """Evict tasks of the job's queue so that its gang fits; undo everything if it does not."""
+        session = self.session
+        place = (job.queue.name, job.job.priority)
+        if place not in self._victims:
+            keys = victim_keys(session, NAME, job.queue, job.job.priority)
+            self._victims[place] = gather(session, keys) if keys else None
+        victims = self._victims[place]
+        if victims is None:
+            return False
+        own = session.give_up(job.key)
+        statement = Statement(session)
+        search = Search(session, job, action=NAME, veto="preemptable", victims=victims)
+        session.may_borrow = True
+        stands = search.run(lambda _: True)
+        session.may_borrow = False
+        if stands and not any(e.kind is EntryKind.EVICT for e in statement.commit()):
+            statement.rollback()
+            stands = search.run(lambda _: True)
+        if not stands and own is not None:
+            session.keep(own, index=session.tables.nodes.index)
+        return stands
 
 
 def _ask(job: JobView) -> tuple[object, ...]:
     """Return what makes two jobs fail alike."""
     roles = tuple((r.shape.index, r.needed, len(r.pending)) for r in job.roles)
     return job.queue.name, job.job.priority, job.missing(), roles
-
-
-def make_room(session: Session, job: JobView) -> bool:
-    """Evict tasks of the job's queue so that its gang fits; undo everything if it does not."""
-    queue = job.queue
-    keys = victim_keys(
-        session, NAME, queue, job.job.priority, session.tables.holders.get(queue.name, {})
-    )
-    if not keys:
-        return False
-    own = session.give_up(job.key)
-    statement = Statement(session)
-    victims = gather(session, keys, beneficiary=job)
-    search = Search(session, job, action=NAME, veto="preemptable", victims=victims)
-    session.may_borrow = True
-    stands = search.run(lambda _: True)
-    session.may_borrow = False
-    if stands and not any(e.kind is EntryKind.EVICT for e in statement.commit()):
-        statement.rollback()
-        stands = search.run(lambda _: True)
-    if stands:
-        session.reasons.pop(job.key, None)
-        return True
-    if own is not None:
-        session.keep(own, index=session.tables.nodes.index)
-    return False

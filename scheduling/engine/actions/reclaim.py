@@ -8,11 +8,11 @@ from scheduling.engine.actions.evicting import (
     Search,
     Victims,
     gather,
-    starving_jobs,
+    starving_groups,
     victim_keys,
 )
 from scheduling.engine.actions.serving import Lines
-from scheduling.engine.session import JobView, RoleView, Session
+from scheduling.engine.session import Group, JobView, RoleView, Session
 
 NAME = "reclaim"
 
@@ -20,9 +20,9 @@ NAME = "reclaim"
 def run(session: Session, arguments: Mapping[str, str]) -> None:
     """Serve starving jobs of queues below their share; evict only if the whole gang then fits."""
     del arguments
-    jobs = starving_jobs(session)
-    if jobs:
-        Reclaim(session).serve(jobs, count=None)
+    groups = starving_groups(session)
+    if groups:
+        Reclaim(session).serve(groups, count=None)
 
 
 class Reclaim:
@@ -34,23 +34,27 @@ class Reclaim:
         self._victims: dict[tuple[str, int], Victims | None] = {}
         self._gates: list[Callable[[JobView, RoleView], bool]] = session.each("preemptive")
 
-    def serve(self, jobs: list[JobView], *, count: int | None) -> None:
+    def serve(self, groups: list[Group], *, count: int | None) -> None:
         """Make room job by job, in order; `count` tasks at a time, or the gang's lack."""
         session = self.session
-        lines = Lines(session, jobs)
+        lines = Lines(session, groups)
         misses: set[tuple[object, ...]] = set()
         while (queue := lines.next_queue()) is not None:
             if session.is_overused(queue):
                 lines.rest(queue)
                 continue
-            if (job := lines.next_job(queue)) is None:
+            found = lines.next_job(queue)
+            if found is None:
                 continue
+            job, group = found
             ask = _ask(job)
             if ask not in misses:
                 if not self._make_room(job, count):
                     misses.add(ask)
-                elif count is not None and job.pending_count:
-                    lines.return_job(job)
+                else:
+                    own = group.take(job)
+                    if own is not group or count is not None:
+                        lines.push(group)
             lines.return_queue(queue)
 
     def _make_room(self, job: JobView, count: int | None) -> bool:
@@ -64,7 +68,6 @@ class Reclaim:
         own = session.give_up(job.key)
         search = Search(session, job, action=NAME, veto="reclaimable", victims=victims)
         if search.run(lambda role: self._may_take(job, role), count=count):
-            session.reasons.pop(job.key, None)
             return True
         if own is not None:
             session.keep(own, index=session.tables.nodes.index)
@@ -77,14 +80,8 @@ class Reclaim:
         """Return the tasks that the job's queue might take back, None if there are none."""
         place = (job.queue.name, job.job.priority)
         if place not in self._victims:
-            others = [
-                key
-                for name, rows in self.session.tables.holders.items()
-                if name != job.queue.name
-                for key in rows
-            ]
-            keys = victim_keys(self.session, NAME, job.queue, job.job.priority, others)
-            self._victims[place] = gather(self.session, keys, beneficiary=job) if keys else None
+            keys = victim_keys(self.session, NAME, job.queue, job.job.priority)
+            self._victims[place] = gather(self.session, keys) if keys else None
         return self._victims[place]
 
 

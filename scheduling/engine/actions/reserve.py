@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from scheduling.engine.actions.serving import (
+    Lines,
     Misses,
     admitted,
     next_role,
@@ -16,7 +17,7 @@ from scheduling.engine.actions.serving import (
     serve_job,
 )
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import JobView, RoleView, Session
+from scheduling.engine.session import Group, JobView, RoleView, Session
 from scheduling.engine.tables import PODS_DIM, Int64
 from scheduling.engine.types import Reason, Reservation
 
@@ -39,12 +40,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     (default 1) reservations at a time, and `expireSeconds` (default 3600), after which one is
     made anew, perhaps elsewhere. Nothing is kept for what could not even fit an empty cluster.
     """
-    overdue = [
-        job
-        for job in admitted(session)
-        if any(callback(job) for callback in session.each("job_overdue"))
-        and not session.is_job_ready(job)
-    ]
+    overdue = [group for group in admitted(session) if _is_overdue(session, group)]
     if not overdue:
         return
     budget = int(arguments.get("maxPerQueue", "1"))
@@ -56,23 +52,34 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     )
     misses = Misses()
     session.may_borrow = True
-    for job in sorted(overdue, key=session.job_key):
-        reason = serve_job(session, job, misses)
-        if reason is None:
-            session.reasons.pop(job.key, None)
-            continue
-        session.reasons[job.key] = reason
-        kept = session.reservations.get(job.key)
-        if kept is None and reason.code in FOR_WANT_OF_ROOM:
-            if used[job.queue.name] >= budget:
+    lines = Lines(session, overdue)
+    while (queue := lines.next_queue()) is not None:
+        while (found := lines.next_job(queue)) is not None:
+            job, group = found
+            reason = serve_job(session, job, misses)
+            if reason is None:
+                if group.take(job) is not group and _is_overdue(session, group):
+                    lines.push(group)
                 continue
-            kept = _plan_room(session, job, expires_at=session.now + seconds)
-            if kept is not None:
-                used[job.queue.name] += 1
-                session.keep(kept, index=session.tables.nodes.index)
-        if kept is not None:
-            session.reasons[job.key] = _waits(session, job, kept)
+            group.reason = reason
+            kept = session.reservations.get(job.key)
+            if kept is None and reason.code in FOR_WANT_OF_ROOM and used[queue.name] < budget:
+                kept = _plan_room(session, job, expires_at=session.now + seconds)
+                if kept is not None:
+                    used[queue.name] += 1
+                    session.keep(kept, index=session.tables.nodes.index)
+            if kept is not None and kept.reason == "sla":
+                group.split().reason = _waits(session, job, kept)
     session.may_borrow = False
+
+
+def _is_overdue(session: Session, group: Group) -> bool:
+    job = group.head
+    return (
+        job is not None
+        and any(callback(job) for callback in session.each("job_overdue"))
+        and not session.is_job_ready(job)
+    )
 
 
 def _waits(session: Session, job: JobView, kept: Reservation) -> Reason:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import JobView, QueueView, RoleView, Session, Statement
+from scheduling.engine.session import Group, JobView, QueueView, RoleView, Session, Statement
 from scheduling.engine.tables import Shape
 from scheduling.engine.types import GangPhase, QueuePolicy, Reason
 
@@ -45,20 +45,18 @@ def standing_reason(session: Session, job: JobView) -> Reason | None:
     return None
 
 
-def waiting_jobs(session: Session) -> Iterable[JobView]:
-    """Yield the jobs with pending tasks that may be served, recording why the others may not."""
-    for key, row in session.tables.active.items():
-        if not row.pending_count or not row.job.is_runnable:
+def waiting_groups(session: Session) -> list[Group]:
+    """Return the groups of jobs that may be served, recording why the others may not."""
+    for group in session.groups:
+        if group.is_out or group.reason is not None or group.position:
             continue
-        job = session.view(key)
+        job = group.head
         if job is None:
-            session.reasons[key] = Reason(ReasonCode.QUEUE_MISSING, {"queue": row.job.queue})
-            continue
-        reason = standing_reason(session, job)
-        if reason is not None:
-            session.reasons[key] = reason
-            continue
-        yield job
+            group.reason = Reason(ReasonCode.QUEUE_MISSING, {"queue": group.first.job.queue})
+        else:
+            group.reason = standing_reason(session, job)
+        group.is_out = group.reason is not None
+    return [g for g in session.groups if not g.is_out and g.position < len(g.rows)]
 
 
 def roles_in_order(session: Session, job: JobView) -> list[RoleView]:
@@ -78,15 +76,18 @@ class Lines:
     jobs are served, so an element whose key has become worse goes back and the next one is tried.
     """
 
-    def __init__(self, session: Session, jobs: Iterable[JobView]) -> None:
-        """Sort the jobs into the lines of their queues."""
+    def __init__(self, session: Session, groups: Iterable[Group]) -> None:
+        """Sort the groups into the lines of their queues by their first jobs."""
         self.session = session
-        self._jobs: dict[str, list[tuple[Key, JobView]]] = {}
+        self._lines: dict[str, list[Place]] = {}
         queues: dict[str, QueueView] = {}
-        for job in jobs:
-            queues[job.queue.name] = job.queue
-            self._jobs.setdefault(job.queue.name, []).append((session.job_key(job), job))
-        for line in self._jobs.values():
+        for group in groups:
+            job = group.head
+            if job is not None:
+                queues[job.queue.name] = job.queue
+                line = self._lines.setdefault(job.queue.name, [])
+                line.append((session.job_key(job), job, group))
+        for line in self._lines.values():
             line.sort(key=_key_of)
         self._queues = sorted(
             ((session.queue_key(q), q) for q in queues.values()), key=_queue_key_of
@@ -101,44 +102,51 @@ class Lines:
         heap = self._queues
         while heap:
             key, queue = heapq.heappop(heap)
-            now = self.session.queue_key(queue)
-            if now != key and heap and now > heap[0][0]:
-                heapq.heappush(heap, (now, queue))
-                continue
+            if heap:
+                now = self.session.queue_key(queue)
+                if now > heap[0][0] and now != key:
+                    heapq.heappush(heap, (now, queue))
+                    continue
             return queue
         return None
 
-    def next_job(self, queue: QueueView) -> JobView | None:
-        """Take out the job that comes first in a queue."""
-        heap = self._jobs[queue.name]
+    def next_job(self, queue: QueueView) -> tuple[JobView, Group] | None:
+        """Take out the job that comes first in a queue, with its group."""
+        heap = self._lines[queue.name]
         while heap:
-            key, job = heapq.heappop(heap)
+            key, job, group = heapq.heappop(heap)
             if self._has_moving_order and heap:
                 now = self.session.job_key(job)
                 if now != key and now > heap[0][0]:
-                    heapq.heappush(heap, (now, job))
+                    heapq.heappush(heap, (now, job, group))
                     continue
-            return job
+            return job, group
         return None
 
     def return_queue(self, queue: QueueView) -> None:
         """Put a queue back, if a job waits in it."""
-        if self._jobs[queue.name]:
+        if self._lines[queue.name]:
             heapq.heappush(self._queues, (self.session.queue_key(queue), queue))
 
-    def return_job(self, job: JobView) -> None:
-        """Put a job back for its next task."""
-        heapq.heappush(self._jobs[job.queue.name], (self.session.job_key(job), job))
+    def push(self, group: Group) -> None:
+        """Put a group into line by its first job, if it has one left."""
+        job = group.head
+        if job is not None:
+            key = self.session.job_key(job)
+            heapq.heappush(self._lines[job.queue.name], (key, job, group))
 
-    def rest(self, queue: QueueView) -> list[JobView]:
-        """Take out all jobs that still wait in a queue."""
-        heap = self._jobs[queue.name]
-        jobs = [job for _, job in heap]
+    def rest(self, queue: QueueView) -> list[Group]:
+        """Take out all groups that still wait in a queue."""
+        heap = self._lines[queue.name]
+        groups = [group for _, _, group in heap]
         heap.clear()
-        return jobs
+        return groups
 
 
-def _key_of(element: tuple[Key, JobView]) -> Key:
+Place = tuple[Key, JobView, Group]
+
+
+def _key_of(element: Place) -> Key:
     return element[0]
 
 
@@ -186,43 +194,39 @@ def _ask(job: JobView) -> tuple[int, int] | None:
     return role.shape.index, max(1, job.missing())
 
 
-def serve(session: Session, jobs: Iterable[JobView], *, may_grow: bool) -> None:
-    """Place what fits of the jobs, in order.
+def serve(session: Session, groups: Iterable[Group], *, may_grow: bool) -> None:
+    """Place what fits of the groups' jobs, in order.
 
     1. The first queue gives its first job. 2. The job gets its gang's missing tasks, wholly or
-    not at all, or, if the gang is complete, one elastic task. 3. With tasks left it goes back
-    into line, where `may_grow` lets it take elastic tasks, and so does the queue.
+    not at all, or, if the gang is complete, one elastic task. 3. The next job of its group gets
+    into line; the job itself too, if tasks are left and `may_grow`; then the queue.
     """
-    lines = Lines(session, jobs)
+    lines = Lines(session, groups)
     misses = Misses()
     while (queue := lines.next_queue()) is not None:
         if session.is_overused(queue):
             for left in lines.rest(queue):
-                session.reasons.setdefault(left.key, _over_share(session, left))
+                if left.reason is None:
+                    left.reason = _over_share(session, queue)
             continue
-        if (job := lines.next_job(queue)) is None:
+        found = lines.next_job(queue)
+        if found is None:
             continue
-        if _is_reserved(session, job):
-            lines.return_queue(queue)
-            continue
+        job, group = found
         reason = serve_job(session, job, misses)
         if reason is None:
-            session.reasons.pop(job.key, None)
-            if may_grow and job.pending_count and session.is_job_ready(job):
-                lines.return_job(job)
+            own = group.take(job)
+            if own is not group:
+                lines.push(group)
+            if own is not None and may_grow and session.is_job_ready(job):
+                lines.push(own)
         else:
-            session.reasons[job.key] = reason
+            group.reason = reason
             if queue.queue.policy is QueuePolicy.FIFO and not job.is_ready():
                 behind = Reason(ReasonCode.BEHIND_HEAD, {"queue": queue.name, "job": job.key})
-                for other in lines.rest(queue):
-                    session.reasons[other.key] = behind
+                for left in lines.rest(queue):
+                    left.reason = behind
         lines.return_queue(queue)
-
-
-def _is_reserved(session: Session, job: JobView) -> bool:
-    """Return whether the reserve action has tried the job in this cycle and kept room for it."""
-    reason = session.reasons.get(job.key)
-    return reason is not None and reason.code is ReasonCode.RESERVED
 
 
 def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
@@ -331,8 +335,7 @@ def must_wait_for_holds(job: JobView, shape: Shape) -> bool:
     return False
 
 
-def _over_share(session: Session, job: JobView) -> Reason:
-    queue = job.queue
+def _over_share(session: Session, queue: QueueView) -> Reason:
     resources = session.tables.resources
     return Reason(
         ReasonCode.QUEUE_SHARE,
@@ -434,13 +437,12 @@ def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
     return counts
 
 
-def admitted(session: Session) -> Iterable[JobView]:
-    """Yield the waiting jobs that admission has let in; all of them without an enqueue action."""
-    has_enqueue = any(action.name == "enqueue" for action in session.config.actions)
-    for job in waiting_jobs(session):
-        if job.is_admitted:
-            yield job
-        elif not has_enqueue:
-            job.is_admitted = True
-            session.phases[job.key] = GangPhase.INQUEUE
-            yield job
+def admitted(session: Session) -> list[Group]:
+    """Return the waiting groups that admission has let in; all of them without an enqueue action."""
+    groups = waiting_groups(session)
+    if not any(action.name == "enqueue" for action in session.config.actions):
+        for group in groups:
+            if group.first.job.phase is GangPhase.PENDING:
+                for row in group.rows:
+                    session.phases.setdefault(row.job.key, GangPhase.INQUEUE)
+    return groups

@@ -24,14 +24,9 @@ class FairUsers(Plugin):
             queue: {} for queue, counts in owners.items() if len(counts) > 1
         }
         self.order_moves = bool(self._held)
-        if self._held:
-            for row in session.tables.rows.values():
-                job = row.job
-                by_owner = self._held.get(job.queue)
-                if by_owner is not None and row.held_count:
-                    held = by_owner.setdefault(job.owner, [0] * session.width)
-                    for d, amount in enumerate(row.allocated):
-                        held[d] += amount
+        for queue, by_owner in self._held.items():
+            for owner, held in session.tables.owner_allocated.get(queue, {}).items():
+                by_owner[owner] = list(held)
 
     def job_order(self, job: JobView) -> float:
         """Put the owner with the smaller share first."""

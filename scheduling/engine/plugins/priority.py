@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from scheduling.engine.session import Claim, JobView, Plugin, QueueView, RoleView, Unit
-from scheduling.engine.tables import JobRow
 
 
 class Priority(Plugin):
@@ -40,14 +39,10 @@ class Priority(Plugin):
     def preempt_jobs(self, queue: QueueView, priority: int) -> Collection[str] | None:
         """Name the jobs of a lower priority, and what may be evicted for all."""
         tables = self.session.tables
-        names: set[str] = set()
+        names: set[str] = set(tables.mixed.get(queue.name, {}))
         for level, rows in tables.by_priority.get(queue.name, {}).items():
-            if level <= priority and (level < priority or self._has_task_priorities(rows)):
+            if level < priority:
                 names.update(rows)
         if self.flag("priority.elasticForAll", default=False):
             names.update(tables.elastic.get(queue.name, {}))
         return names
-
-    def _has_task_priorities(self, rows: Mapping[str, JobRow]) -> bool:
-        """Return whether a job's own tasks differ in priority, so that it may preempt itself."""
-        return any(len({role.role.priority for role in row.roles}) > 1 for row in rows.values())

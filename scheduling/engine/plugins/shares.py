@@ -232,12 +232,16 @@ def _stays_within(queue: QueueView, role: RoleView) -> bool:
 
 def share_of(queue: QueueView) -> float:
     """Return allocated / deserved of the resource where it is largest; slots do not count."""
+    share = queue.share
+    if share >= 0.0:
+        return share
     share = 0.0
     for d, allocated in enumerate(queue.allocated):
         if d == PODS_DIM or not allocated:
             continue
         deserved = queue.deserved[d]
         share = max(share, allocated / deserved if deserved else float("inf"))
+    queue.share = share
     return share
 
 

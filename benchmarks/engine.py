@@ -1,0 +1,250 @@
+"""Measure the engine alone: decisions a second, idle cycles, gangs, reclaim; print one JSON object.
+
+    python -m benchmarks.engine [--small]
+
+Each figure stands beside the reference of docs (kube-scheduler 810 decisions a second, Goedel
+2,500 a shard) and the budgets of the design. Every plan is checked by the independent verifier.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import resource
+import sys
+import time
+from dataclasses import replace
+
+from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
+from scheduling.engine.types import (
+    CPU,
+    GPU,
+    MEMORY,
+    PODS,
+    GangPhase,
+    Job,
+    Node,
+    Queue,
+    Role,
+    Snapshot,
+    Task,
+    TaskState,
+)
+from scheduling.engine.verify import check
+
+GIB = 2**30
+
+
+def nodes(count: int, *, gpus: int = 8) -> tuple[Node, ...]:
+    """Return equal GPU machines."""
+    amounts = {CPU: 96_000, MEMORY: 768 * GIB, GPU: gpus * 1000, PODS: 110_000}
+    return tuple(
+        Node(f"node-{i:05}", amounts, labels={"zone": f"z{i % 4}", "host": f"node-{i:05}"})
+        for i in range(count)
+    )
+
+
+def queues(count: int) -> tuple[Queue, ...]:
+    """Return departments with teams below them."""
+    tops = [Queue(f"dep{i}", weight=i + 1) for i in range(4)]
+    leaves = [Queue(f"team{i:03}", parent=f"dep{i % 4}", weight=1 + i % 3) for i in range(count)]
+    return (*tops, *leaves)
+
+
+def shapes(count: int) -> list[Role]:
+    """Return roles of different sizes: most without GPUs, some with 1 to 4."""
+    return [
+        Role(
+            "task",
+            {
+                CPU: 250 * (1 + i % 16),
+                MEMORY: GIB * (1 + i % 7),
+                **({GPU: 1000 * (1 + i % 4)} if i % 5 == 0 else {}),
+            },
+            replicas=1,
+            min_available=1,
+            node_selector={"zone": f"z{i % 4}"} if i % 3 == 0 else {},
+        )
+        for i in range(count)
+    ]
+
+
+def single(key: str, role: Role, queue: str, *, created: float, node: str | None = None) -> Job:
+    """Return a job of one task, running where a node is given."""
+    state = TaskState.RUNNING if node is not None else TaskState.PENDING
+    return Job(
+        key=key,
+        name=key,
+        queue=queue,
+        roles=(role,),
+        tasks=(Task(f"{key}-0", "task", 0, state, node, started_at=created),),
+        min_available=1,
+        created_at=created,
+        phase=GangPhase.RUNNING if node is not None else GangPhase.INQUEUE,
+    )
+
+
+def gang(key: str, queue: str, size: int, *, gpus: int = 1, created: float = 0.0) -> Job:
+    """Return a waiting gang."""
+    role = Role("worker", {CPU: 4000, MEMORY: 16 * GIB, GPU: gpus * 1000}, size, size)
+    return Job(
+        key=key,
+        name=key,
+        queue=queue,
+        roles=(role,),
+        tasks=tuple(Task(f"{key}-{i}", "worker", i) for i in range(size)),
+        min_available=size,
+        created_at=created,
+        phase=GangPhase.INQUEUE,
+    )
+
+
+def decisions(node_count: int, task_count: int) -> dict[str, object]:
+    """Place single tasks of 100 shapes with all default plugins."""
+    roles = shapes(100)
+    jobs = tuple(
+        single(f"job{i:06}", roles[(i * 37) % 100], f"team{i % 20:03}", created=float(i))
+        for i in range(task_count)
+    )
+    snapshot = Snapshot(0.0, nodes(node_count), queues(20), jobs)
+    gc.collect()
+    start = time.perf_counter()
+    result = plan(snapshot, DEFAULT_CONFIG)
+    seconds = time.perf_counter() - start
+    rate = len(result.binds) / seconds
+    return {
+        "name": "decisions per second",
+        "nodes": node_count,
+        "tasks": task_count,
+        "bound": len(result.binds),
+        "value": round(rate),
+        "reference": {"kube-scheduler": 810, "goedel shard": 2500},
+        "must": 5000,
+        "aim": 50000,
+        "ratio": round(rate / 5000, 2),
+        "violations": len(check(snapshot, result)),
+    }
+
+
+def idle(node_count: int, running: int, pending: int, *, cycles: int) -> dict[str, object]:
+    """Plan again and again while nothing fits; one running job ends and one starts each time."""
+    machines = nodes(node_count, gpus=4)
+    small = Role("task", {CPU: 1000, MEMORY: GIB}, 1, 1)
+    roles = [
+        Role("task", {CPU: 97_000 + 1000 * i, MEMORY: GIB * (1 + i % 9)}, 1, 1) for i in range(50)
+    ]
+    jobs = [
+        single(f"run{i:06}", small, f"team{i % 20:03}", created=float(i), node=machines[i % node_count].name)
+        for i in range(running)
+    ]
+    jobs += [
+        single(f"wait{i:06}", roles[i % 50], f"team{i % 20:03}", created=float(i))
+        for i in range(pending)
+    ]
+    snapshot = Snapshot(1e6, machines, queues(20), tuple(jobs))
+    memo = Memo()
+    start = time.perf_counter()
+    plan(snapshot, DEFAULT_CONFIG, memo=memo)
+    first = time.perf_counter() - start
+    seconds = []
+    for i in range(cycles):
+        jobs[i] = replace(jobs[i], key=f"again{i:06}")
+        snapshot = replace(snapshot, now=snapshot.now + 1, jobs=tuple(jobs), version=i)
+        gc.collect()
+        start = time.perf_counter()
+        result = plan(snapshot, DEFAULT_CONFIG, memo=memo)
+        seconds.append(time.perf_counter() - start)
+    seconds.sort()
+    p99 = seconds[min(len(seconds) - 1, int(len(seconds) * 0.99))]
+    return {
+        "name": "idle cycle",
+        "nodes": node_count,
+        "running": running,
+        "pending": pending,
+        "value": round(p99 * 1000, 1),
+        "median": round(seconds[len(seconds) // 2] * 1000, 1),
+        "first": round(first * 1000),
+        "unit": "ms, p99",
+        "must": 50,
+        "aim": 10,
+        "ratio": round(0.050 / p99, 2),
+        "reasons": len(result.job_reasons),
+        "memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def gangs(node_count: int, count: int, size: int) -> dict[str, object]:
+    """Place gangs wholly."""
+    jobs = tuple(
+        gang(f"gang{i:03}", f"team{i % 20:03}", size, gpus=0, created=float(i)) for i in range(count)
+    )
+    snapshot = Snapshot(0.0, nodes(node_count), queues(20), jobs)
+    start = time.perf_counter()
+    result = plan(snapshot, DEFAULT_CONFIG)
+    seconds = time.perf_counter() - start
+    return {
+        "name": "gangs",
+        "nodes": node_count,
+        "gangs": f"{count} x {size}",
+        "bound": len(result.binds),
+        "value": round(seconds * 1000),
+        "unit": "ms (engine alone; the budget of 3 s is with the commit)",
+        "must": 3000,
+        "aim": 1000,
+        "ratio": round(3 / seconds, 2),
+        "violations": len(check(snapshot, result)),
+    }
+
+
+def reclaim(node_count: int) -> dict[str, object]:
+    """Take back half of a full cluster for one gang."""
+    machines = nodes(node_count)
+    role = Role("task", {CPU: 4000, MEMORY: 16 * GIB, GPU: 1000}, 1, 1)
+    running = [
+        single(f"run{i:06}", role, "rich", created=float(i), node=machines[i % node_count].name)
+        for i in range(node_count * 8)
+    ]
+    jobs = (*running, gang("big", "poor", node_count // 2, gpus=8))
+    snapshot = Snapshot(1e6, machines, (Queue("rich"), Queue("poor")), jobs)
+    memo = Memo()
+    plan(replace(snapshot, jobs=tuple(running)), DEFAULT_CONFIG, memo=memo)
+    gc.collect()
+    start = time.perf_counter()
+    result = plan(snapshot, DEFAULT_CONFIG, memo=memo)
+    seconds = time.perf_counter() - start
+    must = {500: 200, 1000: 500}.get(node_count, 0)
+    return {
+        "name": "reclaim for a large gang",
+        "nodes": node_count,
+        "evicted": len(result.evictions),
+        "promised": len(result.pipelined),
+        "value": round(seconds * 1000),
+        "unit": "ms",
+        "must": must,
+        "ratio": round(must / 1000 / seconds, 2),
+        "violations": len(check(snapshot, result)),
+    }
+
+
+def main() -> None:
+    """Run all and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--small", action="store_true", help="a tenth of the size")
+    parser.add_argument("names", nargs="*", help="decisions idle gangs reclaim")
+    options = parser.parse_args()
+    scale = 10 if options.small else 1
+    runs = {
+        "decisions": lambda: decisions(5000 // scale, 50_000 // scale),
+        "idle": lambda: idle(5000 // scale, 100_000 // scale, 10_000 // scale, cycles=30),
+        "gangs": lambda: gangs(1000 // scale, 20, 500 // scale),
+        "reclaim500": lambda: reclaim(500 // scale),
+        "reclaim1000": lambda: reclaim(1000 // scale),
+    }
+    chosen = [n for n in runs if not options.names or any(n.startswith(x) for x in options.names)]
+    json.dump({"benchmark": "engine", "results": [runs[n]() for n in chosen]}, sys.stdout, indent=1)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()
