@@ -81,8 +81,8 @@ is_installed() { [ "$(cat "$(stamp "$1")" 2>/dev/null)" = "$(digest "$1")" ]; }
 
 is_usable || make_venv
 if ! is_installed "$kind"; then
-    say "Installing what $lock names"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input \
+    say "Installing what $lock names; the first time this takes about a minute"
+    .venv/bin/python -m pip install -qq --disable-pip-version-check --no-input \
         --require-hashes -r "$lock" || fail "pip could not install $lock; its words are above."
     digest "$kind" >"$(stamp "$kind")"
     # The lock for development has all of the lock for running, in the same versions.

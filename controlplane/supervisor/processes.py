@@ -103,7 +103,10 @@ def command_as(
         words += [f"--reuid={account.uid}", f"--regid={account.gid}", "--clear-groups"]
         kept = "-all,+dac_read_search" if account.may_read_all else "-all"
         words += [f"--inh-caps={kept}", f"--ambient-caps={kept}", f"--bounding-set={kept}"]
-        words += ["--no-new-privs"]
+        if account.may_read_all:
+            # Else access(2), which initdb asks about its own files, forgets the right.
+            words.append("--securebits=+no_setuid_fixup")
+        words.append("--no-new-privs")
     if ends_with_parent is not None:
         words.append(f"--pdeathsig={ends_with_parent.name.removeprefix('SIG')}")
     return ["setpriv", *words, "--", *command] if words else list(command)

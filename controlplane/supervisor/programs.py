@@ -21,6 +21,8 @@ class Program:
     folder: Path
     stop: signal.Signals = signal.SIGTERM
     grace_seconds: float = 10.0
+    # What ends it when a killed supervisor left it behind; None: as `stop`.
+    leftover_stop: signal.Signals | None = None
     # Runs before each start of the process, for instance to remove a dead one's lock file.
     before_start: Callable[[], None] | None = None
 
@@ -46,8 +48,7 @@ CELERY = ("-m", "celery", "-A", "worker.app")
 # A queue's name is also the name of its worker, so that several checkouts stay apart in `ps`.
 CELERY_WORKER = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--loglevel=INFO")
 
-# In the order of starting; ended in the reverse order, so that what tasks report on their way out
-# still finds gateway, workers and database.
+# In the order of starting. Ended in the order of `ENDING`.
 TABLE = (
     Line(
         "web",
@@ -68,6 +69,8 @@ TABLE = (
         "loops",
         needs="worker.app",
         arguments=(*CELERY_WORKER, "--queues=loops", "--concurrency=4", "--hostname=loops@%h"),
+        # Its tasks never end by themselves; they note the signal between two rounds.
+        grace_seconds=5,
     ),
     Line(
         "beat",
@@ -75,6 +78,14 @@ TABLE = (
         arguments=(*CELERY, "beat", "--loglevel=INFO", "--schedule={data}/beat/schedule"),
     ),
 )
+
+# First what would start tasks again, then the tasks, then what takes note of their end.
+ENDING = ("beat", "loops", "worker", "agent", "gateway", "web", "redis", "postgres")
+
+
+def place_in_end(name: str) -> int:
+    """Return when in the order of ending a program's turn is."""
+    return ENDING.index(name) if name in ENDING else 0
 
 
 def is_written(module: str) -> bool:

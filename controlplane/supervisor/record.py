@@ -7,6 +7,7 @@ from pathlib import Path
 
 from controlplane.supervisor import services
 from controlplane.supervisor.processes import Identity
+from controlplane.supervisor.programs import place_in_end
 
 FILE_NAME = "processes.json"
 LEFTOVER_GRACE_SECONDS = 10.0
@@ -39,14 +40,15 @@ def load(folder: Path) -> list[Entry]:
 
 
 def end_leftovers(folder: Path) -> list[str]:
-    """End what still runs of the record, in the order in which it was started, reversed.
+    """End what still runs of the record, in the order in which a supervisor would.
 
     Tasks are no children of ours: their shims go on, and the next agent adopts them.
 
     Returns:
         The names of the processes that were still there.
     """
-    living = [entry for entry in reversed(load(folder)) if entry.identity.is_alive()]
+    living = [entry for entry in load(folder) if entry.identity.is_alive()]
+    living.sort(key=lambda entry: place_in_end(entry.name))
     for entry in living:
         entry.identity.end(entry.stop, grace_seconds=LEFTOVER_GRACE_SECONDS)
     (folder / FILE_NAME).unlink(missing_ok=True)

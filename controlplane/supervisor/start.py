@@ -34,12 +34,25 @@ from controlplane.supervisor import (
     services,
 )
 from controlplane.supervisor.errors import StartError
-from controlplane.supervisor.processes import Account, command_as
+from controlplane.supervisor.processes import Account, command_as, tail
 from controlplane.supervisor.programs import Program
 from controlplane.supervisor.supervisor import Supervisor
 
 PLAIN_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 WEB_SECONDS = 60.0
+AGENT_ENVIRONMENT = frozenset(
+    {
+        "PATH",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LD_LIBRARY_PATH",
+        "XDG_RUNTIME_DIR",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +149,11 @@ class Run:
         prepared = self._prepare()
         for program in self._programs(found):
             self.supervisor.start(program)
-        if self.options.with_agent and programs.is_written("worker.agent.__main__"):
-            self.supervisor.start(self._agent(found, prepared.join_token))
-        self._wait_for_web(found.public_url)
+        self._wait_for("web", "/healthz", found.public_url)
+        if self.options.with_agent:
+            self._wait_for("gateway", "/healthz", found.gateway_url)
+            if not self.supervisor.requests_to_end:
+                self._start_agent(found, prepared)
         if not self.supervisor.requests_to_end:
             self._greet(found, prepared, time.monotonic() - begun)
 
@@ -235,7 +250,7 @@ class Run:
         options = self.options
         folders.make_private(options.data / "login", self.account)
         command = [sys.executable, str(options.checkout / "manage.py"), "prepare"]
-        if options.with_agent and not self._agent_has_joined():
+        if options.with_agent and not self._agent_identity.exists():
             command.append("--join-token")
         done = subprocess.run(
             command_as(command, self.account),
@@ -266,58 +281,68 @@ class Run:
             checkout=self.options.checkout,
         )
 
+    # --- the local agent --------------------------------------------------------------------------
+
     @property
     def _agent_folder(self) -> Path:
         return self.options.data / "agent"
 
-    def _agent_has_joined(self) -> bool:
-        return (self._agent_folder / "identity.json").exists()
+    @property
+    def _agent_identity(self) -> Path:
+        return self._agent_folder / "node.json"
 
-    def _agent(self, found: services.Services, join_token: str | None) -> Program:
-        """Return the local agent; it stays who we are, so that root can give tasks other users."""
-        folders.make_private(self._agent_folder, None)
-        command = [sys.executable, "-m", "worker.agent", "--gateway", found.gateway_url]
-        command += ["--data", str(self._agent_folder)]
+    def _start_agent(self, found: services.Services, prepared: Prepared) -> None:
+        """Let this machine join if it has not, and run its agent.
+
+        The agent stays who we are, so that root can give tasks users of their own; nothing of the
+        control plane's environment reaches it.
+        """
         environment = {
             name: value
             for name, value in self.options.environment.items()
-            if name in {"PATH", "LANG", "LC_ALL", "TZ", "HOME", "USER", "LD_LIBRARY_PATH"}
+            if name in AGENT_ENVIRONMENT
         }
-        if join_token is not None:
+        environment.update(PYTHONUTF8="1", PYTHONUNBUFFERED="1")
+        self._agent_folder.mkdir(mode=folders.PASSAGE, exist_ok=True)  # tasks' users pass through
+        command = [sys.executable, "-m", "worker.agent", "run", "--server", found.gateway_url]
+        command += ["--data", str(self._agent_folder)]
+        if prepared.join_token is not None:
             token_file = self._agent_folder / "join-token"
-            services.write_private(token_file, join_token)
-            command += ["--join-token-file", str(token_file)]
-        return Program(
+            services.write_private(token_file, prepared.join_token)
+            command += ["--token-file", str(token_file)]
+        program = Program(
             name="agent",
             command=tuple(command),
-            environment={**environment, "PYTHONUTF8": "1", "PYTHONUNBUFFERED": "1"},
+            environment=environment,
             account=None,
             folder=self.options.checkout,
-            stop=signal.SIGINT,  # ends its tasks, each with its grace; SIGTERM would leave them
+            stop=signal.SIGINT,  # ends its tasks, each with its grace; SIGTERM leaves them
             grace_seconds=60,
+            leftover_stop=signal.SIGTERM,  # its successor adopts them
         )
+        self.supervisor.start(program)
 
     # --- what a person reads ----------------------------------------------------------------------
 
-    def _wait_for_web(self, public_url: str) -> None:
-        """Return when the web process answers, or somebody asks for the end."""
+    def _wait_for(self, name: str, path: str, public_url: str) -> None:
+        """Return when a process answers HTTP, or somebody asks for the end."""
         deadline = time.monotonic() + WEB_SECONDS
-        url = f"http://{self.options.bind}:{self.ports['web_port']}/healthz"
+        url = f"http://{self.options.bind}:{self.ports[f'{name}_port']}{path}"
         request = urllib.request.Request(url, headers={"Host": public_url.split("//", 1)[1]})
+        # Straight to our own child: a proxy in the environment is not for this.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while not self.supervisor.requests_to_end:
             try:
-                # Straight to our own child: a proxy in the environment is not for this.
-                opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
                 with opener.open(request, timeout=2):
                     return
             except urllib.error.HTTPError:
-                return  # it answers, if only that it has no such page
+                return  # it answers, if only that it is not ready or has no such page
             except OSError:
                 self.supervisor.watch()
                 self.supervisor.wait(0.05)
             if time.monotonic() > deadline:
-                log = self.options.data / "logs" / "web.log"
-                message = f"The web process does not answer at {url}; its log: {log}"
+                log = self.options.data / "logs" / f"{name}.log"
+                message = f"{name} does not answer at {url}. Its log ends:\n{tail(log)}"
                 raise StartError(message)
 
     def _greet(self, found: services.Services, prepared: Prepared, seconds: float) -> None:
@@ -347,4 +372,7 @@ def lock(data: Path) -> Iterator[None]:
             where = f" at {running.public_url}" if running else ""
             message = f"Terrace already runs{where} on {data}. End it there with Ctrl-C first."
             raise StartError(message) from None
+        stream.truncate(0)
+        stream.write(f"{os.getpid()}\n")  # for people; what counts is the lock
+        stream.flush()
         yield

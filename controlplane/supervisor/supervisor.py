@@ -14,7 +14,7 @@ from types import FrameType
 from controlplane.supervisor import processes, record
 from controlplane.supervisor.errors import StartError
 from controlplane.supervisor.processes import Identity
-from controlplane.supervisor.programs import Program
+from controlplane.supervisor.programs import Program, place_in_end
 
 STABLE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -101,11 +101,10 @@ class Supervisor:
                 trim(self.log_of(child.program))
 
     def end(self) -> None:
-        """End the children, last started first, each with its grace; a second request hurries."""
-        for child in reversed(self.children):
-            if child.process is None:
-                continue
-            self._end_child(child, child.process)
+        """End the children in order, each with its grace; a second request hurries."""
+        for child in sorted(self.children, key=lambda child: place_in_end(child.program.name)):
+            if child.process is not None:
+                self._end_child(child, child.process)
         self.children.clear()
         record.save(self.folder, [])
 
@@ -174,7 +173,11 @@ class Supervisor:
         record.save(
             self.folder,
             [
-                record.Entry(child.program.name, child.identity, child.program.stop)
+                record.Entry(
+                    child.program.name,
+                    child.identity,
+                    child.program.leftover_stop or child.program.stop,
+                )
                 for child in self.children
                 if child.identity is not None
             ],

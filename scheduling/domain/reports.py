@@ -46,7 +46,7 @@ class EndReason(StrEnum):
     AGENT_LOST = "AgentLost"
     NEVER_STARTED = "NeverStarted"
     NODE_REBOOTED = "NodeRebooted"
-    NODE_STOPPING = "NodeStopping"
+    NODE_SHUTDOWN = "NodeShutdown"
     """The agent was asked to end, tasks included: Ctrl-C of `make up`."""
 
 
@@ -56,7 +56,7 @@ GONE_REASONS = frozenset(
         EndReason.AGENT_LOST,
         EndReason.NEVER_STARTED,
         EndReason.NODE_REBOOTED,
-        EndReason.NODE_STOPPING,
+        EndReason.NODE_SHUTDOWN,
     }
 )
 """Ends that are the platform's, not the task's: it is tried again."""

@@ -1,6 +1,7 @@
 """`manage.py prepare`: bring the database to where this version can work with it."""
 
 import json
+from datetime import timedelta
 
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandParser
@@ -8,6 +9,9 @@ from django.utils import timezone
 
 from controlplane import first_login
 from scheduling.domain.bootstrap import ensure_installation
+from scheduling.domain.nodes import join_token_create
+from scheduling.models import Cluster
+from tenants.domain.access import SYSTEM
 from tenants.models import User
 
 ADMIN_NAME = "admin"
@@ -36,7 +40,7 @@ class Command(BaseCommand):
             self._bootstrap()
         report = {
             "first_login": self._first_login(is_new=is_new),
-            "join_token": None,
+            "join_token": self._join_token() if options["join_token"] else None,
         }
         self.stdout.write(json.dumps(report))
 
@@ -45,6 +49,15 @@ class Command(BaseCommand):
         # Before the row: a password that opens nothing is harmless, one that nobody knows is not.
         first_login.keep(ADMIN_NAME, password)
         ensure_installation(admin_username=ADMIN_NAME, admin_password=password, now=timezone.now())
+
+    def _join_token(self) -> str | None:
+        cluster = Cluster.objects.order_by("created_at").first()
+        if cluster is None:
+            return None
+        _, secret = join_token_create(
+            actor=SYSTEM, cluster=cluster, now=timezone.now(), valid_for=timedelta(minutes=5)
+        )
+        return secret
 
     def _first_login(self, *, is_new: bool) -> dict[str, object] | None:
         login = first_login.current()
