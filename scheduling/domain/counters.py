@@ -24,7 +24,7 @@ def fold(*, least: int = FOLD_FROM) -> bool:
     """
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT count(*) FROM (SELECT 1 FROM scheduling_jobcount LIMIT %s) AS some", [least]
+            "SELECT count(*) FROM (SELECT 1 FROM scheduling_jobcount LIMIT %s) AS sampled", [least]
         )
         if cursor.fetchone()[0] < least:
             return False
