@@ -1,0 +1,288 @@
+"""The read side of queues: the tree as rows, one queue with its place, and where one may submit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from django.db.models import QuerySet, Sum
+
+from scheduling.models import JobCount, Queue, QueueClosure, QueueShare
+from scheduling.models.job import JobPhase
+from scheduling.models.queue import QueueState
+from tenants.domain import access
+from tenants.domain.access import Actor, Verb
+from tenants.domain.errors import NotFound
+
+Amounts = Mapping[str, int]
+
+WAITING = frozenset({JobPhase.PENDING})
+RUNNING = frozenset({JobPhase.RUNNING, JobPhase.RESTARTING, JobPhase.COMPLETING})
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One line of the tree; of what lies above the viewer's units only name and depth are shown.
+
+    `deserved`, `allocated` and `requested` are those of the last cycle, for the whole subtree; None
+    before the first cycle. `waiting` and `running` count the jobs of the subtree.
+    """
+
+    id: UUID
+    name: str
+    parent_id: UUID | None
+    depth: int
+    """0 at the root."""
+    is_path_only: bool = False
+    unit_id: UUID | None = None
+    unit_name: str = ""
+    is_leaf: bool = True
+    min: Amounts = field(default_factory=dict)
+    max: Amounts = field(default_factory=dict)
+    weight: int | None = None
+    weight_share: float | None = None
+    """Part of the parent's share if all siblings are busy; None if not all of them are visible."""
+    priority: int = 0
+    lend_min: bool = True
+    reclaimable: bool = True
+    policy: str = ""
+    are_logs_shared: bool = False
+    state: str = ""
+    is_closed_by_parent: bool = False
+    version: int = 0
+    deserved: Amounts | None = None
+    allocated: Amounts | None = None
+    requested: Amounts | None = None
+    share_at: datetime | None = None
+    waiting: int = 0
+    running: int = 0
+    may_edit: bool = False
+    """Numbers: min, max, weight, priority, lending, policy."""
+    may_open_close: bool = False
+    may_create_below: bool = False
+    may_delete: bool = False
+    may_submit: bool = False
+
+    @property
+    def share_ratio(self) -> float | None:
+        """Return allocated / deserved of the resource where it is greatest; None if unknown."""
+        return share_ratio(self.allocated, self.deserved)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDetail:
+    """One queue with the names above it and the rows right below it."""
+
+    row: QueueRow
+    path: tuple[str, ...]
+    """Names from the root down, the queue's own last."""
+    children: tuple[QueueRow, ...]
+
+
+def share_ratio(allocated: Amounts | None, deserved: Amounts | None) -> float | None:
+    """Return how much of what is deserved is used, by the resource where that is most."""
+    ratios = [
+        (allocated or {}).get(resource, 0) / amount
+        for resource, amount in (deserved or {}).items()
+        if amount > 0 and resource != "pods"
+    ]
+    return max(ratios, default=None)
+
+
+def tree(actor: Actor, cluster_id: UUID) -> list[QueueRow]:
+    """Return the rows of a cluster's tree, each parent before its children, siblings by name.
+
+    Five queries, however many queues there are.
+    """
+    visible = list(_visible(actor).filter(cluster_id=cluster_id))
+    return _rows(actor, visible)
+
+
+def detail(actor: Actor, queue_id: UUID) -> QueueDetail:
+    """Return a queue with its path and children; five queries.
+
+    Raises:
+        NotFound: the actor does not see the queue.
+    """
+    inside = QueueClosure.objects.filter(ancestor=queue_id).values("descendant_id")
+    visible = list(_visible(actor).filter(id__in=inside))
+    rows = _rows(actor, visible)
+    row = next((row for row in rows if row.id == queue_id and not row.is_path_only), None)
+    if row is None:
+        raise NotFound("queue")
+    names = {each.id: (each.name, each.parent_id) for each in rows}
+    path: list[str] = []
+    above: UUID | None = queue_id
+    while above is not None:
+        name, above = names[above]
+        path.insert(0, name)
+    children = tuple(each for each in rows if each.parent_id == queue_id)
+    return QueueDetail(row, tuple(path), children)
+
+
+def by_name(actor: Actor, cluster_id: UUID, name: str) -> Queue:
+    """Return the queue of that name.
+
+    Raises:
+        NotFound: there is none that the actor sees.
+    """
+    queue = _visible(actor).filter(cluster_id=cluster_id, name=name).first()
+    if queue is None:
+        raise NotFound("queue")
+    return queue
+
+
+def to_submit_to(actor: Actor, cluster_id: UUID | None = None) -> list[Queue]:
+    """Return the open leaves where the actor may create jobs, by name; one query."""
+    scope = access.reads(actor, Verb.JOB_CREATE)
+    queues = Queue.objects.visible_to(scope).filter(
+        state=QueueState.OPEN, parent__isnull=False, children__isnull=True
+    )
+    if cluster_id is not None:
+        queues = queues.filter(cluster_id=cluster_id)
+    return list(queues.select_related("unit", "cluster").order_by("name", "id"))
+
+
+def _visible(actor: Actor) -> QuerySet[Queue]:
+    return Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ)).select_related("unit")
+
+
+def _rows(actor: Actor, visible: list[Queue]) -> list[QueueRow]:
+    """Build the rows of visible queues and, by name only, of what lies above them."""
+    ids = [queue.id for queue in visible]
+    above = Queue.objects.filter(
+        descendant_links__descendant__in=ids, descendant_links__depth__gt=0
+    ).exclude(id__in=ids)
+    hidden = list(above.only("id", "name", "parent_id", "unit_id").distinct())
+    parents = {queue.id: queue.parent_id for queue in (*visible, *hidden)}
+    units = {queue.id: queue.unit_id for queue in (*visible, *hidden)}
+    context = _Context(
+        parents=parents,
+        units=units,
+        groups=frozenset(parent for parent in parents.values() if parent is not None),
+        weights=_weight_shares(visible),
+        shares={share.queue_id: share for share in QueueShare.objects.filter(queue__in=ids)},
+        counts=_counts(ids, parents),
+        verbs=access.verbs_on(actor, units.values()),
+    )
+    rows = [context.row(queue) for queue in visible]
+    rows += [context.path_row(queue) for queue in hidden]
+    return _in_order(rows)
+
+
+def _weight_shares(visible: Collection[Queue]) -> dict[UUID, float]:
+    """Return weight / sum of the siblings' weights below parents that are visible themselves."""
+    shown = {queue.id for queue in visible}
+    sums: dict[UUID | None, int] = defaultdict(int)
+    for queue in visible:
+        sums[queue.parent_id] += queue.weight
+    return {
+        queue.id: queue.weight / sums[queue.parent_id]
+        for queue in visible
+        if queue.parent_id in shown
+    }
+
+
+def _counts(
+    ids: Collection[UUID], parents: Mapping[UUID, UUID | None]
+) -> dict[UUID, tuple[int, int]]:
+    """Return (waiting, running) of each subtree; one query over sums that a trigger keeps."""
+    sums: dict[UUID, list[int]] = {queue_id: [0, 0] for queue_id in parents}
+    rows = (
+        JobCount.objects.filter(queue__in=ids, phase__in=[*WAITING, *RUNNING])
+        .values_list("queue_id", "phase")
+        .annotate(jobs=Sum("amount"))
+    )
+    for queue_id, phase, jobs in rows:
+        above: UUID | None = queue_id
+        while above is not None:
+            sums[above][0 if phase in WAITING else 1] += jobs
+            above = parents[above]
+    return {queue_id: (waiting, running) for queue_id, (waiting, running) in sums.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What rows need besides their queue, read once for all of them."""
+
+    parents: Mapping[UUID, UUID | None]
+    units: Mapping[UUID, UUID | None]
+    groups: frozenset[UUID]
+    weights: Mapping[UUID, float]
+    shares: Mapping[UUID, QueueShare]
+    counts: Mapping[UUID, tuple[int, int]]
+    verbs: Mapping[UUID | None, frozenset[Verb]]
+
+    def depth(self, queue_id: UUID) -> int:
+        depth = 0
+        above = self.parents[queue_id]
+        while above is not None:
+            depth, above = depth + 1, self.parents[above]
+        return depth
+
+    def path_row(self, queue: Queue) -> QueueRow:
+        return QueueRow(
+            queue.id,
+            queue.name,
+            queue.parent_id,
+            self.depth(queue.id),
+            is_path_only=True,
+            is_leaf=False,
+        )
+
+    def row(self, queue: Queue) -> QueueRow:
+        share = self.shares.get(queue.id)
+        waiting, running = self.counts[queue.id]
+        above = self.verbs[self.units[queue.parent_id]] if queue.parent_id else frozenset()
+        own = self.verbs[queue.unit_id]
+        is_leaf = queue.id not in self.groups and queue.parent_id is not None
+        is_open = queue.state == QueueState.OPEN
+        return QueueRow(
+            id=queue.id,
+            name=queue.name,
+            parent_id=queue.parent_id,
+            depth=self.depth(queue.id),
+            unit_id=queue.unit_id,
+            unit_name=queue.unit.name if queue.unit else "",
+            is_leaf=is_leaf,
+            min=queue.min,
+            max=queue.max,
+            weight=queue.weight,
+            weight_share=self.weights.get(queue.id),
+            priority=queue.priority,
+            lend_min=queue.lend_min,
+            reclaimable=queue.reclaimable,
+            policy=queue.policy,
+            are_logs_shared=queue.are_logs_shared,
+            state=queue.state,
+            is_closed_by_parent=queue.is_closed_by_parent,
+            version=queue.version,
+            deserved=share.deserved if share else None,
+            allocated=share.allocated if share else None,
+            requested=share.requested if share else None,
+            share_at=share.updated_at if share else None,
+            waiting=waiting,
+            running=running,
+            may_edit=Verb.QUEUE_EDIT in above,
+            may_open_close=Verb.QUEUE_STATE in above,
+            may_create_below=Verb.QUEUE_CREATE in own,
+            may_delete=Verb.QUEUE_DELETE in above,
+            may_submit=is_leaf and is_open and Verb.JOB_CREATE in own,
+        )
+
+
+def _in_order(rows: Iterable[QueueRow]) -> list[QueueRow]:
+    """Put each parent before its children and siblings by name."""
+    below: defaultdict[UUID | None, list[QueueRow]] = defaultdict(list)
+    for row in rows:
+        below[row.parent_id].append(row)
+    ordered: list[QueueRow] = []
+    waiting = sorted(below[None], key=lambda row: row.name, reverse=True)
+    while waiting:
+        row = waiting.pop()
+        ordered.append(row)
+        waiting += sorted(below[row.id], key=lambda row: row.name, reverse=True)
+    return ordered
