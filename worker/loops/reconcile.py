@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from scheduling.domain import delayed_actions, leases, nodes, retention, time_limits
+from scheduling.domain import delayed_actions, leases, logs, nodes, retention, time_limits
 from scheduling.domain.clock import database_now
 from worker.loops.base import HeldLease
 from worker.loops.stopping import STOPPING
@@ -14,6 +14,8 @@ log = structlog.get_logger(__name__)
 SCOPE = "reconcile"
 AT_ONCE = 100
 """So many of each kind are done in one turn; the others come with the next."""
+
+LOGS_AT_ONCE = 5
 
 
 class ReconcileLoop:
@@ -51,4 +53,7 @@ class ReconcileLoop:
             lease.require_safe()
             with leases.fenced(scope=lease.scope, epoch=lease.epoch):
                 retention.clean_up(job_id=job_id)
+        for attempt_id in logs.to_fold(now, limit=LOGS_AT_ONCE):
+            lease.require_safe()
+            logs.fold(attempt_id)
         leases.describe(scope=lease.scope, epoch=lease.epoch, detail={"at": now.isoformat()})
