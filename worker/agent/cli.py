@@ -62,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     join = commands.add_parser("join", help="exchange a one-use token for this node's credential")
     join.add_argument("--server", required=True, help="the gateway, e.g. https://gateway:8443")
     token = join.add_mutually_exclusive_group(required=True)
-    token.add_argument("--token", help="from the cluster page; anybody can read it in `ps`")
+    token.add_argument(
+        "--token", help="from the cluster page; -: from stdin, where `ps` does not show it"
+    )
     token.add_argument("--token-file", type=Path, help="a file that holds the token")
     join.add_argument("--data", required=True, type=Path, help="the agent's own folder")
     join.add_argument("--name", default=_host_name(), help="default: the host name")
@@ -82,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _join(options: argparse.Namespace) -> int:
-    token = options.token or _read_token(options.token_file)
+    token = sys.stdin.read().strip() if options.token == "-" else options.token
+    token = token or _read_token(options.token_file)
     settings = _load_config(options.data)
     folders = [(options.data, options.name)]
     if options.nodes is not None:
@@ -166,8 +169,8 @@ def _only_agent(data: Path) -> Iterator[None]:
 async def _serve(folders: list[Path], settings: AgentConfig, shape: Shape | None) -> int:
     """Run all nodes until a signal, or until every one was superseded.
 
-    SIGTERM leaves the tasks running for the next agent; SIGINT ends them first, each with its
-    grace, and waits until the control plane knows. A second signal does not wait.
+    SIGTERM leaves the tasks running for the next agent; SIGINT and SIGUSR1 end them first, each
+    with its grace, and wait until the control plane knows. A second one does not wait.
     """
     nodes = [_make_node(folder, settings, shape) for folder in folders]
     for node, _ in nodes:
@@ -178,7 +181,8 @@ async def _serve(folders: list[Path], settings: AgentConfig, shape: Shape | None
     loop = asyncio.get_running_loop()
     leave, end = asyncio.Event(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, leave.set)
-    loop.add_signal_handler(signal.SIGINT, lambda: (leave if end.is_set() else end).set())
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        loop.add_signal_handler(number, lambda: (leave if end.is_set() else end).set())
     sessions = [
         asyncio.create_task(NodeSession(node=node, identity=who, ca_file=settings.ca_file).run())
         for node, who in nodes

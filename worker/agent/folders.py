@@ -68,6 +68,7 @@ class NodeFolders:
     def create(self) -> None:
         """Make what is missing."""
         self.data.mkdir(mode=0o711, parents=True, exist_ok=True)
+        self.data.chmod(0o711)  # whatever the umask was: task users pass through to their job
         self.attempts.mkdir(mode=0o700, exist_ok=True)
         self.jobs.mkdir(mode=0o711, parents=True, exist_ok=True)
         self.jobs.chmod(0o711)
