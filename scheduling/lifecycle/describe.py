@@ -55,33 +55,48 @@ _ACTION_WORDS = {
 }
 
 
+_INTRODUCTION = (
+    "This page is drawn from `scheduling/lifecycle/table.py` by "
+    "`python -m scheduling.lifecycle.describe`; a test compares both."
+)
+_ABOUT_ATTEMPTS = (
+    "What an event (column) makes of an attempt in a state (row). *by reason*: Evicted when "
+    "it was stopped to take its place, else Cancelled. An empty cell: the report came late "
+    "or twice, and is only noted."
+)
+_ABOUT_TASKS = (
+    "A task that is leaving (its job is finished, or its index is beyond the replicas) "
+    "becomes Cancelled where the table says Pending."
+)
+_ABOUT_JOBS = (
+    "What an action makes of a job in a phase. Restart* stands for RestartTask, RestartPod "
+    "and RestartPartition. *+1* counts a restart."
+)
+_ABOUT_DECISIONS = (
+    "Decisions: *GangStarted*: Running once `min_available` tasks run or have ended. "
+    "*Verdict*: Completed at `min_success` successes; when all tasks have ended Completed or "
+    "Failed by `min_available`, the roles' minimums and `min_success`; Pending when more "
+    "tasks wait than the gang can spare. *Restarted*: Failed when `max_retry` runs are used "
+    "up; Pending once enough tasks are free of old attempts. *AllStopped*: "
+)
+
+
 def as_markdown() -> str:
     """Return the page that documents states, events and transitions."""
     parts = [
         "# Lifecycle",
-        "This page is drawn from `scheduling/lifecycle/table.py` by "
-        "`python -m scheduling.lifecycle.describe`; a test compares both.",
+        _INTRODUCTION,
         "## Attempts",
-        "What an event (column) makes of an attempt in a state (row). *by reason*: Evicted when "
-        "it was stopped to take its place, else Cancelled. An empty cell: the report came late "
-        "or twice, and is only noted.",
+        _ABOUT_ATTEMPTS,
         _table(AttemptState, AttemptEvent, _attempt_cell, skip=FINAL_ATTEMPT_STATES),
         "Final: Succeeded, Failed, Evicted, Cancelled, Lost. Reaching one releases the hold.",
         "## Tasks",
-        "A task that is leaving (its job is finished, or its index is beyond the replicas) "
-        "becomes Cancelled where the table says Pending.",
+        _ABOUT_TASKS,
         _table(TaskState, TaskEvent, _task_cell),
         "## Jobs",
-        "What an action makes of a job in a phase. Restart* stands for RestartTask, RestartPod "
-        "and RestartPartition. *+1* counts a restart.",
+        _ABOUT_JOBS,
         _job_table(),
-        "Decisions: *GangStarted*: Running once `min_available` tasks run or have ended. "
-        "*Verdict*: Completed at `min_success` successes; when all tasks have ended Completed or "
-        "Failed by `min_available`, the roles' minimums and `min_success`; Pending when more "
-        "tasks wait than the gang can spare. *Restarted*: Failed when `max_retry` runs are used "
-        "up; Pending once enough tasks are free of old attempts. *AllStopped*: "
-        + ", ".join(f"{a} becomes {b}" for a, b in STOPS_INTO.items())
-        + ".",
+        _ABOUT_DECISIONS + ", ".join(f"{a} becomes {b}" for a, b in STOPS_INTO.items()) + ".",
         "Kept as a wish and done as soon as the phase allows it: "
         + "; ".join(f"{phase}: {', '.join(actions)}" for phase, actions in WISHES.items())
         + ".",

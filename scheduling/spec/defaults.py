@@ -38,10 +38,14 @@ def fill_in(plain: dict[str, Any], *, default_queue: str = DEFAULT_QUEUE) -> dic
 def _fill_role(role: dict[str, Any]) -> dict[str, Any]:
     filled = {key: value for key, value in role.items() if value is not None}
     filled.setdefault("replicas", 1)
+    for name in ("command", "args"):
+        if filled.get(name) in ([], ()):
+            del filled[name]
     if filled.get("max_retry") in (0, None):
         filled["max_retry"] = DEFAULT_MAX_RETRY
     if "min_available" not in filled:
-        filled["min_available"] = _partition_minimum(filled) or as_whole(filled["replicas"], 0)
+        replicas = max(as_whole(filled["replicas"], 0), 0)
+        filled["min_available"] = _partition_minimum(filled) or replicas
     return filled
 
 
@@ -54,7 +58,11 @@ def _partition_minimum(role: dict[str, Any]) -> int:
 
 
 def _minimum(role: Any) -> int:
-    return as_whole(role.get("min_available"), 0) if isinstance(role, dict) else 0
+    """What a role adds to the gang; a minimum above the replicas is a problem of its own."""
+    if not isinstance(role, dict):
+        return 0
+    replicas = as_whole(role.get("replicas"), 0)
+    return max(min(as_whole(role.get("min_available"), 0), replicas), 0)
 
 
 def with_required_plugins(plugins: dict[str, Any]) -> dict[str, Any]:

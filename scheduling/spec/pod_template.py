@@ -119,8 +119,8 @@ def _lift_container(container: MapReader) -> dict[str, Any]:
     ]
     return {
         "image": container.text("image") or "",
-        "command": container.texts("command"),
-        "args": container.texts("args"),
+        "command": container.texts("command") or None,
+        "args": container.texts("args") or None,
         "working_dir": container.text("workingDir") or "",
         "env": env,
         "ports": ports,

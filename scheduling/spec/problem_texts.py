@@ -84,6 +84,23 @@ PROBLEM_TEXTS: Mapping[str, str] = {
     "queue_not_open": 'The queue "{queue}" is {state}; jobs can only be submitted to an open queue.',
     "not_leaf_queue": '"{queue}" is a group of {children} queues; choose a queue below it.',
     "root_queue": "The root queue takes no jobs; choose a queue below it.",
+    # the queue tree
+    "queue_name": '"{queue}" cannot be a queue\'s name: use lower-case letters, digits, "-" and ".", {max} characters at most.',
+    "queue_name_twice": "Two queues have the same name; names must differ.",
+    "queue_one_root": "The tree has {roots} roots; it must have exactly one.",
+    "queue_parent_missing": '"{queue}" lies below "{parent}", which does not exist.',
+    "queue_cycle": '"{queue}" lies below itself; choose another parent.',
+    "queue_too_deep": '"{queue}" would lie {depth} levels below the root; the tree may be {max} levels deep.',
+    "queue_number_range": '"{queue}": {value} is out of range; it must be from {least} to {most}.',
+    "queue_resource_name": '"{queue}": a resource needs a name.',
+    "queue_amount": '"{queue}": {value} is not an amount of {resource}.',
+    "queue_min_above_max": '"{queue}": the min of {resource} ({amount}) is above its max ({bound}). Lower the min or raise the max.',
+    "queue_min_above_deserved": '"{queue}": the min of {resource} ({amount}) needs a deserved share of at least as much ({bound}).',
+    "queue_deserved_above_max": '"{queue}": the deserved share of {resource} ({amount}) is above its max ({bound}).',
+    "queue_max_above_ancestor": '"{queue}": the max of {resource} ({amount}) is more than "{ancestor}" allows ({bound}).',
+    "queue_children_min_above_parent": '"{queue}": the queues below it are guaranteed {amount} of {resource} together, it has {bound}.',
+    "queue_children_deserved_above_parent": '"{queue}": the queues below it deserve {amount} of {resource} together, it has {bound}.',
+    "queue_children_min_above_max": '"{queue}": the queues below it are guaranteed {amount} of {resource}, its max is {bound}.',
     # start order, partitions, topology, amounts
     "dependency_not_acyclic": "The start order has a cycle: {path}.",
     "unknown_dependency": '"{role}" waits for "{name}", but there is no such role.',
@@ -105,6 +122,7 @@ PROBLEM_TEXTS: Mapping[str, str] = {
 
 NOTE_TEXTS: Mapping[str, str] = {
     "nothing_to_run": 'Role "{role}" names no image and no command: its tasks will have nothing to run.',
+    "queue_min_above_total": "The queues are guaranteed {amount} of {resource} together; the cluster has {bound}.",
     "name_generated": 'The job is called "{name}".',
     "name_assumed": 'The container has no name; "{name}" is used.',
     "containers_not_a_list": "One container is described where a list belongs; it is read as a list of one.",

@@ -194,12 +194,12 @@ def _timeouts(policies: Sequence[PolicySpec], path: str) -> list[tuple[str, floa
 
 
 def _gang(spec: JobSpec) -> Iterator[Problem]:
-    total = spec.task_count
+    total = sum(max(role.replicas, 0) for role in spec.roles)
     if spec.min_available > total:
         params: dict[str, Param] = {"min_available": spec.min_available, "tasks": total}
         yield Problem("min_available", "min_available_above_total", params)
     for number, role in enumerate(spec.roles):
-        if role.min_available > role.replicas:
+        if role.min_available > role.replicas >= 0:
             params = {
                 "min_available": role.min_available,
                 "replicas": role.replicas,
