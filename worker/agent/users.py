@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,8 @@ class TaskUsers:
     data: Path
     _by_tenant: dict[str, int] = field(default_factory=dict)
     _fixed: Owner | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Launches prepare in threads: two tenants must not be given one id."""
 
     def __post_init__(self) -> None:
         """Read what was given out before.
@@ -49,11 +52,12 @@ class TaskUsers:
         """
         if self._fixed is not None:
             return self._fixed
-        uid = self._by_tenant.get(tenant)
-        if uid is None:
-            uid = self._next_uid()
-            records.write(str(self.data / FILE), {**self._by_tenant, tenant: uid})
-            self._by_tenant[tenant] = uid
+        with self._lock:
+            uid = self._by_tenant.get(tenant)
+            if uid is None:
+                uid = self._next_uid()
+                records.write(str(self.data / FILE), {**self._by_tenant, tenant: uid})
+                self._by_tenant[tenant] = uid
         return Owner(uid, uid)
 
     def warnings(self) -> list[str]:
