@@ -84,9 +84,11 @@ class SnapshotCache:
         Raises:
             IncompleteSnapshotError: a row refers to something that is not there; plan nothing.
         """
+        is_outermost = not connection.in_atomic_block
         with transaction.atomic():
             with connection.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                if is_outermost:  # else the caller's transaction says what is seen
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
                 seen = int(cursor.fetchone()[0])
             self._refresh_rules(cluster_id)

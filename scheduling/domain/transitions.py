@@ -142,6 +142,7 @@ class JobWork:
         self.history: list[History] = []
         self.ended: list[Attempt] = []
         self.stops: list[Attempt] = []
+        self.maybe_unsent: dict[str, Attempt] = {}
         self.ignored: values.ActionIgnored | None = None
         self._events: deque[JobEvent] = deque()
         self._is_applying = False
@@ -178,6 +179,8 @@ class JobWork:
             match effect:
                 case values.SendStop():
                     self.stops.append(attempt)
+                    if before.state is AttemptState.BOUND:
+                        self.maybe_unsent[str(attempt.id)] = attempt
                 case values.ReleaseHold():
                     self.ended.append(attempt)
                 case values.TellTask():
@@ -687,11 +690,12 @@ class Batch:
         holds the row's lock, and after the wait the count of tries is not 0 any more.
         """
         for work in works:
-            stops = {str(attempt.id): attempt for attempt in work.stops}
-            unsent = _delete_unsent(stops.keys()) if stops else set()
-            for key in unsent:
-                work.stops.remove(stops[key])
-                work.attempt_event(stops[key], AttemptEvent.GONE)
+            if not work.maybe_unsent:
+                continue
+            unsent = _delete_unsent(work.maybe_unsent.keys())
+            work.stops = [one for one in work.stops if str(one.id) not in unsent]
+            for key in sorted(unsent):
+                work.attempt_event(work.maybe_unsent[key], AttemptEvent.GONE)
             work.settle()
 
     def _write_delayed(self, works: list[JobWork]) -> None:
