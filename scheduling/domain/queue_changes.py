@@ -20,6 +20,8 @@ from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 from tenants.models import AuditRow
 
 Amounts = Mapping[str, int]
+Tree = dict[UUID, Queue]
+"""All queues of one cluster; each row's `parent` is the row of the same tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +79,30 @@ class QueueDifference:
     fields: tuple[FieldDifference, ...]
 
 
+def cluster_of(queue_id: UUID) -> UUID:
+    """Return the cluster of a queue.
+
+    Raises:
+        NotFound: there is no such queue.
+    """
+    cluster_id = Queue.objects.filter(id=queue_id).values_list("cluster_id", flat=True).first()
+    if cluster_id is None:
+        raise NotFound("queue")
+    return cluster_id
+
+
+def read_tree(cluster_id: UUID) -> Tree:
+    """Read all queues of a cluster; one object a queue, so that all see its changes."""
+    rows = Queue.objects.filter(cluster_id=cluster_id).select_related("unit").order_by("name")
+    tree = {queue.id: queue for queue in rows}
+    for queue in tree.values():
+        if queue.parent_id is not None:
+            queue.parent = tree[queue.parent_id]
+    return tree
+
+
 def apply_in_memory(
-    *, actor: Actor, edits: Sequence[QueueEdit], tree: Mapping[UUID, Queue]
+    *, actor: Actor, edits: Sequence[QueueEdit], tree: Tree
 ) -> dict[UUID, dict[str, tuple[Any, Any]]]:
     """Put the edits into the rows of the tree, unsaved; return queue -> field -> (before, after).
 

@@ -22,10 +22,14 @@ from scheduling.domain.queue_changes import (
     UNCHANGED,
     QueueEdit,
     QueueNumbers,
+    Tree,
     apply_in_memory,
+    cluster_of,
     known_problems,
+    read_tree,
     require_no_new_problems,
 )
+from scheduling.domain.queue_preview import preview_edits
 from scheduling.lifecycle.queue_states import QueueView, step_queue
 from scheduling.lifecycle.states import QueueState as LifecycleState
 from scheduling.lifecycle.table import QueueAction
@@ -35,7 +39,7 @@ from scheduling.models.queue import QueueState
 from scheduling.spec import queue_tree
 from tenants.domain import access, audit, notify, org, outbox
 from tenants.domain.access import SYSTEM, Actor, Verb
-from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
+from tenants.domain.errors import Conflict, Invalid, Problem
 from tenants.models import OrgClosure, OrgUnit
 
 __all__ = [
@@ -47,10 +51,9 @@ __all__ = [
     "edit_queues",
     "move_unit",
     "open_queue",
+    "preview_edits",
     "settle_closing",
 ]
-
-Tree = dict[UUID, Queue]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def create_queue(  # noqa: PLR0913 - by keyword
         Conflict: the parent still has jobs of its own, or the unit is archived.
     """
     with transaction.atomic():
-        tree = _locked_tree(_cluster_of(parent_id))
+        tree = _locked_tree(cluster_of(parent_id))
         parent = tree[parent_id]
         access.require(actor, Verb.QUEUE_CREATE, parent.unit_id, seen_at=parent.unit_id or unit_id)
         access.require(actor, Verb.ORG_READ, unit_id, what="org unit")
@@ -133,7 +136,7 @@ def edit_queues(
         return []
     deed = _Deed(actor, now, reason, request_id)
     with transaction.atomic():
-        tree = _locked_tree(_cluster_of(edits[0].queue_id))
+        tree = _locked_tree(cluster_of(edits[0].queue_id))
         changes = apply_in_memory(actor=actor, edits=edits, tree=tree)
         for queue_id, change in changes.items():
             _save(tree[queue_id], *change)
@@ -225,7 +228,7 @@ def delete_queue(
         Conflict: it is the root or the default queue, open, not empty, or changed since.
     """
     with transaction.atomic():
-        tree = _locked_tree(_cluster_of(queue_id))
+        tree = _locked_tree(cluster_of(queue_id))
         queue = tree[queue_id]
         _require_right(actor, Verb.QUEUE_DELETE, queue)
         _require_version(queue, expected_version)
@@ -285,13 +288,6 @@ def move_unit(  # noqa: PLR0913 - by keyword
 # --- the tree in memory --------------------------------------------------------------------------
 
 
-def _cluster_of(queue_id: UUID) -> UUID:
-    cluster_id = Queue.objects.filter(id=queue_id).values_list("cluster_id", flat=True).first()
-    if cluster_id is None:
-        raise NotFound("queue")
-    return cluster_id
-
-
 def _locked_tree(cluster_id: UUID) -> Tree:
     """Make other writers of the tree wait; rows that only refer to a queue are not held up."""
     list(
@@ -299,12 +295,7 @@ def _locked_tree(cluster_id: UUID) -> Tree:
             cluster_id=cluster_id, parent__isnull=True
         )
     )
-    rows = Queue.objects.filter(cluster_id=cluster_id).select_related("unit").order_by("name")
-    tree = {queue.id: queue for queue in rows}
-    for queue in tree.values():
-        if queue.parent_id is not None:
-            queue.parent = tree[queue.parent_id]  # one object a queue: a change is seen everywhere
-    return tree
+    return read_tree(cluster_id)
 
 
 def _require_right(actor: Actor, verb: Verb, queue: Queue) -> None:
@@ -385,7 +376,7 @@ def _gangs(queue_ids: Iterable[UUID]) -> dict[UUID, int]:
 
 def _act(deed: _Deed, action: QueueAction, queue_id: UUID, expected_version: int | None) -> Queue:
     with transaction.atomic():
-        tree = _locked_tree(_cluster_of(queue_id))
+        tree = _locked_tree(cluster_of(queue_id))
         queue = tree[queue_id]
         _require_right(deed.actor, Verb.QUEUE_STATE, queue)
         _require_version(queue, expected_version)

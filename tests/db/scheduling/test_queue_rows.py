@@ -144,7 +144,7 @@ def flags(row: QueueRow) -> str:
 
 
 def test_flags(people: People, tree: Queues) -> None:
-    """Flags say what one may: numbers by the parent, queues below by the own unit, jobs in leaves."""
+    """Flags: numbers by the parent, queues below by the own unit, jobs in leaves."""
     make_grant(people.bob, GrantRole.QUEUE_MANAGER, people.vision)
     Queue.objects.filter(id=tree.speech.id).update(state="Closed")
 

@@ -1,0 +1,159 @@
+"""The effect of a change of queues, shown before it is made: the engine's own answer, no guess."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from scheduling.domain import queues
+from scheduling.domain.queue_changes import QueueEdit
+from scheduling.domain.queue_preview import Preview
+from scheduling.models import Job, Queue
+from tenants.domain.access import Actor, load_actor
+from tenants.domain.errors import Conflict, Denied, Invalid
+from tenants.models import AuditRow, GrantRole, OrgUnit, OutboxRow
+from tests.factories.cluster import Site, role
+from tests.people import make_grant, make_queue, make_unit, make_user
+
+GPU = "nvidia.com/gpu"
+
+
+@dataclass(slots=True)
+class Rivals:
+    """Two departments on 8 GPUs: `robots` of `vision` runs 4, `speech` runs 4, more wait."""
+
+    site: Site
+    vision: Queue
+    robots: Queue
+    speech: Queue
+
+    def actor(self, unit: OrgUnit | None, given: GrantRole) -> Actor:
+        """Return somebody with a role on a unit."""
+        user = make_user(f"{given}-{unit}")
+        make_grant(user, given, unit)
+        return load_actor(user)
+
+    def preview(self, actor: Actor, queue: Queue, version: int = 1, **numbers: Any) -> Preview:
+        """Preview one edit."""
+        edit = QueueEdit(queue_id=queue.id, expected_version=version, **numbers)
+        return queues.preview_edits(actor=actor, edits=[edit], now=self.site.now)
+
+
+@pytest.fixture
+def rivals(site: Site) -> Rivals:
+    """The departments at work."""
+    tenant = site.queue.unit
+    assert tenant is not None
+    units = {name: make_unit(name, tenant) for name in ("vision", "speech")}
+    vision, speech = (
+        make_queue(site.cluster, name, site.queue, unit) for name, unit in units.items()
+    )
+    robots = make_queue(site.cluster, "robots", vision, make_unit("robots", units["vision"]))
+    site.node(gpus=8)
+    for count in (4, 2):
+        for queue in (robots, speech):
+            for number in range(count):
+                site.submit(
+                    role(gpu_milli=1000), queue=queue, name=f"{queue.name}-{count}-{number}"
+                )
+        if count == 4:
+            site.cycle()
+            site.running(*(one for job in Job.objects.all() for one in site.live(job)))
+    return Rivals(site, vision, robots, speech)
+
+
+def shares(preview: Preview) -> dict[str, tuple[int, int, int]]:
+    """Return deserved before, after and allocated GPUs by queue."""
+    return {
+        share.queue: (
+            share.deserved_before.get(GPU, 0) // 1000,
+            share.deserved_after.get(GPU, 0) // 1000,
+            share.allocated.get(GPU, 0) // 1000,
+        )
+        for share in preview.shares
+    }
+
+
+def test_weight_moves_shares(rivals: Rivals) -> None:
+    """A weight of 3 to 1 would move 2 of 8 GPUs: 2 tasks lose their claim, 2 others start."""
+    before = (AuditRow.objects.count(), OutboxRow.objects.count())
+    assert rivals.vision.unit is not None
+    manager = rivals.actor(rivals.vision.unit.tenant, GrantRole.QUEUE_MANAGER)
+
+    preview = rivals.preview(manager, rivals.speech, weight=3)
+
+    assert shares(preview) == {
+        "default": (8, 8, 8),
+        "robots": (4, 2, 4),
+        "speech": (4, 6, 4),
+        "vision": (4, 2, 4),
+    }
+    assert [(effect.queue, effect.tasks) for effect in preview.reclaimable] == [
+        ("robots", 1),
+        ("robots", 1),
+    ]
+    assert [(effect.job, effect.tasks) for effect in preview.starts] == [
+        ("speech-2-0", 1),
+        ("speech-2-1", 1),
+    ]
+    assert [effect.queue for effect in preview.evictions] == ["robots", "robots"]
+    assert preview.warnings == ()
+    assert Queue.objects.get(id=rivals.speech.id).weight == 1
+    assert (AuditRow.objects.count(), OutboxRow.objects.count()) == before
+
+
+def test_no_effect_is_empty(rivals: Rivals) -> None:
+    """A change that moves nothing shows no effect and equal shares."""
+    preview = rivals.preview(rivals.site.admin, rivals.robots, weight=9)
+
+    assert (preview.reclaimable, preview.starts, preview.evictions) == ((), (), ())
+    assert not any(share.is_changed for share in preview.shares)
+    assert queues.preview_edits(actor=rivals.site.admin, edits=[], now=rivals.site.now).shares == ()
+
+
+def test_others_are_amounts(rivals: Rivals) -> None:
+    """Who manages one department sees of the other's jobs how many tasks, and no name or share."""
+    manager = rivals.actor(rivals.vision.unit, GrantRole.QUEUE_MANAGER)
+
+    preview = rivals.preview(manager, rivals.robots, min={GPU: 6000})
+
+    assert shares(preview) == {"robots": (4, 6, 4), "vision": (4, 6, 4)}
+    assert [
+        (effect.job_id, effect.job, effect.queue, effect.tasks) for effect in preview.evictions
+    ] == [(None, "", "", 2)]
+    assert "speech" not in str(preview)
+
+
+def test_more_min_than_there_is(rivals: Rivals) -> None:
+    """A guarantee beyond the cluster is allowed and warned of."""
+    preview = rivals.preview(rivals.site.admin, rivals.speech, min={GPU: 9000})
+
+    assert [(warning.code, warning.params["amount"]) for warning in preview.warnings] == [
+        ("queue_min_above_total", 9000)
+    ]
+
+
+def test_refuses_what_applying_would_refuse(rivals: Rivals) -> None:
+    """Rights, rules and versions hold for the preview as for the change."""
+    viewer = rivals.actor(rivals.speech.unit, GrantRole.RESEARCHER)
+    with pytest.raises(Denied):
+        rivals.preview(viewer, rivals.speech, weight=2)
+    with pytest.raises(Invalid):
+        rivals.preview(rivals.site.admin, rivals.speech, weight=0)
+    with pytest.raises(Conflict):
+        rivals.preview(rivals.site.admin, rivals.speech, version=7, weight=2)
+
+
+def test_preview_then_apply_is_what_was_said(rivals: Rivals) -> None:
+    """The next cycle after applying does what the preview named."""
+    admin = rivals.site.admin
+    edit = QueueEdit(queue_id=rivals.speech.id, expected_version=1, weight=3)
+    said = queues.preview_edits(actor=admin, edits=[edit], now=rivals.site.now)
+
+    queues.edit_queues(actor=admin, edits=[edit], now=rivals.site.now)
+    plan = rivals.site.plan()
+
+    evicted = sorted(eviction.job for eviction in plan.evictions)
+    assert evicted == sorted(str(effect.job_id) for effect in said.evictions)
+    placed = [bind.job for bind in plan.binds] + [promise.job for promise in plan.pipelined]
+    assert sorted(placed) == sorted(str(effect.job_id) for effect in said.starts)
