@@ -43,6 +43,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         services.start()
 
 
+@pytest.hookimpl(trylast=True)  # with -x, fixtures that use the servers are torn down in this hook
 def pytest_sessionfinish() -> None:
     """End the servers, before pytest removes its own folders."""
     services.stop()

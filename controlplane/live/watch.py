@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -50,10 +51,12 @@ class Watch:
             self._tasks.append(asyncio.create_task(call()))
 
     async def stop(self) -> None:
-        """End the tasks."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """End the tasks; asked again each second, since a library may swallow a cancellation."""
+        pending = set(self._tasks)
+        while pending:
+            for task in pending:
+                task.cancel()
+            _, pending = await asyncio.wait(pending, timeout=1)
         self._tasks.clear()
 
     # --- hints ------------------------------------------------------------------------------------
@@ -125,10 +128,9 @@ class Watch:
             except DatabaseError as error:
                 log.warning("live_look_failed", error=str(error))
             pause = LOOK_SECONDS if self.hub.is_delayed else CALM_LOOK_SECONDS
-            try:
-                await asyncio.wait_for(self._look_now.wait(), pause)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._look_now.wait()
             self._look_now.clear()
 
     # --- rights -----------------------------------------------------------------------------------
