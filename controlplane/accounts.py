@@ -9,7 +9,7 @@ from controlplane import first_login
 from tenants.models import User
 
 
-class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] -- allauth ships no types
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth ships no types
     """Closes the sign-up form: a stranger's account could see nothing, yet fill tables."""
 
     def is_open_for_signup(self, request: HttpRequest) -> bool:
@@ -23,7 +23,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] -- allauth sh
         first_login.forget(user.username)
 
 
-class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] -- as above
+class SocialAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # as above
     """Lets the configured OpenID Connect provider make accounts; grants are given afterwards."""
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: SocialLogin) -> bool:

@@ -56,6 +56,17 @@ AGENT_ENVIRONMENT = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """What the environment brings, and the supervisor then neither starts nor makes up."""
+
+    database_url: str | None = None
+    redis_url: str | None = None
+    secret_key: str | None = None
+    public_url: str | None = None
+    gateway_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What the environment says about this start."""
 
@@ -65,6 +76,7 @@ class Options:
     web_port: int
     gateway_port: int
     run_as: str | None
+    given: Given
     environment: Mapping[str, str]
     with_agent: bool
 
@@ -161,9 +173,9 @@ class Run:
 
     def _start_services(self) -> services.Services:
         """Start PostgreSQL and Redis, choose ports, and tell everybody."""
-        options = self.options
-        database_url = options.environment.get("DATABASE_URL") or self._start_postgres()
-        redis_url = options.environment.get("REDIS_URL") or self._start_redis()
+        options, given = self.options, self.options.given
+        database_url = given.database_url or self._start_postgres()
+        redis_url = given.redis_url or self._start_redis()
         web_port = self._port("web", options.web_port, frozenset())
         gateway_port = self._port("gateway", options.gateway_port, frozenset({web_port}))
         self.ports = {"web_port": str(web_port), "gateway_port": str(gateway_port)}
@@ -172,9 +184,8 @@ class Run:
             database_url=database_url,
             redis_url=redis_url,
             secret_key=self._secret_key(),
-            public_url=options.environment.get("PUBLIC_URL") or f"http://{host}:{web_port}",
-            gateway_url=options.environment.get("TERRACE_GATEWAY_URL")
-            or f"http://{host}:{gateway_port}",
+            public_url=given.public_url or f"http://{host}:{web_port}",
+            gateway_url=given.gateway_url or f"http://{host}:{gateway_port}",
         )
         owner = (self.account.uid, self.account.gid) if self.account else None
         services.write(options.data, found, owner=owner)
@@ -221,9 +232,8 @@ class Run:
         return port
 
     def _secret_key(self) -> str:
-        given = self.options.environment.get("SECRET_KEY")
-        if given:
-            return given
+        if self.options.given.secret_key:
+            return self.options.given.secret_key
         path = self.options.data / "secret-key"
         if not path.exists():
             services.write_private(path, secrets.token_urlsafe(48))

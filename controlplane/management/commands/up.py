@@ -30,6 +30,13 @@ class Command(BaseCommand):
                     web_port=env.integer("TERRACE_PORT", 8000, least=1, most=65535),
                     gateway_port=env.integer("TERRACE_GATEWAY_PORT", 8001, least=1, most=65535),
                     run_as=env.text("TERRACE_RUN_AS"),
+                    given=start.Given(
+                        database_url=env.secret("DATABASE_URL"),
+                        redis_url=env.secret("REDIS_URL"),
+                        secret_key=env.secret("SECRET_KEY"),
+                        public_url=env.origin("PUBLIC_URL"),
+                        gateway_url=env.origin("TERRACE_GATEWAY_URL"),
+                    ),
                     environment=dict(os.environ),
                     with_agent=not options["no_agent"],
                 ),
