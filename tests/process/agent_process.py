@@ -84,19 +84,50 @@ class AgentUnderTest:
         return {
             pid: started
             for pid, started in found.items()
-            if b"worker/shim" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"worker/shim" not in command_line(pid)
         }
+
+    def family_of(self, attempt: str) -> dict[int, int]:
+        """Return all living processes below the attempt's shim."""
+        record = self.record(attempt, "shim.json")
+        assert record is not None
+        return processes.descendants(record["pid"])
+
+    def living(self, attempt: str) -> set[int]:
+        return set(self.processes_of(attempt))
+
+    def lease_deadline(self) -> float:
+        return float(json.loads((self.data / "lease").read_text())["deadline"])
+
+    def remove_records(self, attempt: str) -> None:
+        shutil.rmtree(self.data / "attempts" / attempt)
+
+    def pretend_other_boot(self, attempt: str, family: dict[int, int]) -> None:
+        """Do what a restart does: end all processes, and count the boot up."""
+        path = self.data / "attempts" / attempt / "shim.json"
+        record = json.loads(path.read_text())
+        processes.send(record["pid"], record["start_time"], signal.SIGKILL)
+        for pid, started in family.items():
+            processes.send(pid, started, signal.SIGKILL)
+        wait_for(lambda: processes.start_time(record["pid"]) is None)
+        path.write_text(json.dumps({**record, "boot_id": "another"}))
+
+    def run_another(self) -> int:
+        command = [sys.executable, "-m", "worker.agent", "run", "--data", self.data]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode
 
     def clean_up(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
-        for shim in self.data.glob("attempts/*/shim.json"):
-            record = json.loads(shim.read_text())
-            if "pid" in record:
-                processes.send(record["pid"], record["start_time"], signal.SIGKILL)
-                self._kill_rest(shim.parent.name)
+        for attempt, found in processes.marked("node-test").items():
+            if (self.data / "attempts" / attempt).exists():
+                for pid, started in found.items():
+                    processes.send(pid, started, signal.SIGKILL)
         shutil.rmtree(self.data, ignore_errors=True)
 
-    def _kill_rest(self, attempt: str) -> None:
-        for pid, started in self.processes_of(attempt).items():
-            processes.send(pid, started, signal.SIGKILL)
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""

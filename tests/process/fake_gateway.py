@@ -170,6 +170,8 @@ class FakeGateway:
     async def _session(self, connection: ServerConnection) -> None:
         hello = protocol.decode(await connection.recv())
         assert isinstance(hello, Hello)
+        while not self.is_answering:
+            await asyncio.sleep(0.01)
         session = f"s{len(self.hellos)}"
         welcome = Welcome(
             version=protocol.VERSION,
