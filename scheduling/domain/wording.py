@@ -20,7 +20,18 @@ GIB = 1024**3
 MIB = 1024**2
 
 AMOUNT_PARAMS = frozenset(
-    {"requested", "allocated", "max", "deserved", "available", "kept", "used", "hard"}
+    {
+        "requested",
+        "allocated",
+        "max",
+        "deserved",
+        "available",
+        "kept",
+        "used",
+        "hard",
+        "amount",
+        "bound",
+    }
 )
 """Parameters that are amounts of the resource named by the parameter `resource`."""
 
@@ -108,8 +119,83 @@ SENTENCES: dict[str, str | Promise] = {
     "join_token_unknown": _("The join token is unknown, used up or expired; make a new one."),
     "node_busy": _("Node “{node}” still runs {attempts} tasks; drain it first."),
     "too_long": _("{length} characters; {max} are possible."),
+    "rule_repeated": _(
+        "Rule {number} has the pattern of rule {first}, which decides first; remove one of them."
+    ),
+    "unit_missing": _("There is no such org unit; choose one from the tree, or none for all."),
     "file_too_big": _("{size} bytes; up to {max} are possible."),
     "path_unsafe": _("“{path}” leaves its folder; use a relative path without “..”."),
+    # Queues.
+    "queue_name_taken": _(
+        "A queue named “{queue}” is already in the cluster; choose another name."
+    ),
+    "queue_policy": _("“{queue}”: there is no policy “{policy}”; choose one of {allowed}."),
+    "queue_min_above_total": _(
+        "The queues are guaranteed {amount} {resource} together, the cluster has {bound} now; what"
+        " is missing is cut from every guarantee."
+    ),
+    "queue_no_open_leaf": _("No queue that takes jobs would be open."),
+    "queue_root_protected": _("“{queue}” mirrors the cluster; edit the queues below it."),
+    "queue_protected": _("“{queue}” is a built-in queue and cannot be deleted."),
+    "queue_edited_twice": _("“{queue}” is changed twice in one go; put both into one change."),
+    "queue_of_unit_exists": _("“{unit}” already has a queue in this cluster, “{queue}”."),
+    "queue_parent_not_nearest": _(
+        "The queue of “{unit}” belongs below “{nearest}”, not below “{queue}”: the tree of queues"
+        " follows the organisation."
+    ),
+    "queue_below_exists": _(
+        "“{queue}” of a unit below “{unit}” is there already; make queues from the top down."
+    ),
+    "queue_has_jobs": _(
+        "“{queue}” has {jobs} jobs; let them end or move them before it gets queues below it."
+    ),
+    "queue_not_empty": _(
+        "“{queue}” has {children} queues below it and {jobs} jobs in its history; leave it closed"
+        " instead."
+    ),
+    "queue_not_closed": _("“{queue}” is {state}; close it and wait until its jobs have ended."),
+    "queue_parent_not_open": _("“{queue}” opens with its parent; open “{parent}” first."),
+    # Organisation, grants, accounts, tokens.
+    "length": _("From {min} to {max} characters are possible."),
+    "not_printable": _("Use printable characters, without spaces at the ends."),
+    "taken": _("“{name}” exists here already; choose another name."),
+    "tenant_is_top_level": _("A tenant has no parent, every other unit has one."),
+    "unit_archived": _("“{unit}” is archived; restore it first."),
+    "unit_has_children": _("{children} units below “{unit}” are in use; archive them first."),
+    "unit_stays_in_tenant": _("“{unit}” can be moved inside its tenant only."),
+    "unit_too_deep": _("“{unit}” would be too deep; {max} levels are possible."),
+    "inside_itself": _("“{parent}” lies inside “{unit}”; choose another parent."),
+    "name_taken_there": _("There is a “{name}” already; rename one of them first."),
+    "role_needs_unit": _("The role {role} is given on a unit; choose one."),
+    "role_has_no_unit": _("The role {role} is given on the whole installation, without a unit."),
+    "role_above_own": _("Your own role here does not let you give or take the role {role}."),
+    "grant_exists": _("{user} already has the role {role} there."),
+    "grant_under_own_feet": _(
+        "This grant is what lets you change grants here; ask another administrator to take it."
+    ),
+    "last_admin": _("It is the last {role} of {unit}; give the role to somebody else first."),
+    "own_account": _("You cannot disable your own account; ask another administrator."),
+    "account_of_others_too": _(
+        "{user} also works in units that you do not administer; ask a platform administrator."
+    ),
+    "username_taken": _("The name “{username}” is taken; choose another one."),
+    "token_by_token": _("A token cannot make tokens; sign in to make one."),
+    "token_of_others": _("People make their own tokens; {user} has to make this one."),
+    "unknown_verb": _("There is no verb “{verb}”; docs/permissions.md lists them."),
+    "expiry": _("Choose an end in the future, {max_days} days from now at most."),
+    "too_many_tokens": _("{max} tokens are in force; revoke one that is no longer used."),
+    "idempotency_key_length": _("An Idempotency-Key has 1 to {max} characters."),
+    "idempotency_key_reused": _(
+        "The Idempotency-Key “{key}” was used for another request; use a new one."
+    ),
+    # Django's own checks of accounts.
+    "invalid": _("This is not possible here."),
+    "blank": _("This is needed."),
+    "max_length": _("{show_value} characters; {limit_value} are possible."),
+    "password_too_short": _("The password is too short; {min_length} characters are needed."),
+    "password_too_common": _("The password is on lists of common passwords; choose another one."),
+    "password_entirely_numeric": _("The password has digits only; add letters."),
+    "password_too_similar": _("The password is too much like your name or address."),
     # Why an attempt is stopped.
     "stop_user": _("Stopped because somebody asked for it."),
     "stop_policy": _("Stopped by a policy of the job."),

@@ -13,9 +13,7 @@ def python_files(*folders: str) -> Iterator[Path]:
     """Yield the Python files below `folders` (default: the four packages), migrations left out."""
     for folder in folders or PACKAGES:
         yield from (
-            path
-            for path in sorted((ROOT / folder).rglob("*.py"))
-            if "migrations" not in path.parts
+            path for path in sorted((ROOT / folder).rglob("*.py")) if "migrations" not in path.parts
         )
 
 

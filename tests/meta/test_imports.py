@@ -11,7 +11,7 @@ from tests.meta.source_tree import PACKAGES, ROOT
 
 FAULTS = {
     "web and worker do not meet": ("controlplane/pages/__init__.py", "import worker.protocol"),
-    "scheduling is below the control plane": ("scheduling/domain/jobs.py", "import controlplane.env"),
+    "scheduling is below the web": ("scheduling/domain/jobs.py", "import controlplane.env"),
     "tenants is the lowest layer": ("tenants/domain/access.py", "import scheduling.models"),
     "models know no domain": ("scheduling/models/job.py", "import scheduling.domain.jobs"),
     "plugins are independent": (

@@ -96,6 +96,7 @@ def test_control_plane_does_not_write_rows() -> None:
 
 def test_queryset_writes_are_recognised() -> None:
     """A write through a manager is found, a call of the same name elsewhere is not."""
-    tree = ast.parse("Job.objects.filter(id=1).update(name='x')\ndict().update(a=1)\ncache.delete(1)")
+    source = "Job.objects.filter(id=1).update(name='x')\ndict().update(a=1)\ncache.delete(1)"
+    tree = ast.parse(source)
 
     assert len(list(_queryset_writes(tree))) == 1

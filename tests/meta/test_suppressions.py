@@ -24,9 +24,7 @@ def _bare(path: Path) -> Iterator[int]:
 
 def test_suppressions_end_in_a_reason() -> None:
     """Each `noqa`, `type: ignore` and `pragma: no cover` is followed by a dash and its reason."""
-    found = [
-        where(path, line) for path in python_files(*PACKAGES, "tests") for line in _bare(path)
-    ]
+    found = [where(path, line) for path in python_files(*PACKAGES, "tests") for line in _bare(path)]
 
     assert found == []
 

@@ -8,7 +8,9 @@ from tests.meta.source_tree import ROOT
 TEMPLATES = ROOT / "templates"
 FORBIDDEN = {
     "inline style": re.compile(r"<style\b|\sstyle\s*=", re.IGNORECASE),
-    "inline script": re.compile(r"<script\b(?![^>]*\bsrc=)(?![^>]*application/json)", re.IGNORECASE),
+    "inline script": re.compile(
+        r"<script\b(?![^>]*\bsrc=)(?![^>]*application/json)", re.IGNORECASE
+    ),
     "inline handler": re.compile(r"<[^>]+\son[a-z]+\s*=", re.IGNORECASE),
     "javascript link": re.compile(r"href\s*=\s*[\"']?javascript:", re.IGNORECASE),
 }

@@ -1,0 +1,139 @@
+"""The table that maps image names to runtimes of the nodes, edited as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+
+from scheduling.models import Cluster, ImageRule
+from tenants.domain import access, audit, notify
+from tenants.domain.access import Actor, Verb
+from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
+from tenants.models import OrgUnit
+
+MOST_RULES = 500
+LONGEST_PATTERN = 300
+LONGEST_RUNTIME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEdit:
+    """One line of the table: images like `pattern` are served by `runtime`.
+
+    `pattern` is shell-style (`*`, `?`, `[...]`); `unit_id` limits the rule to jobs of a subtree.
+    """
+
+    pattern: str
+    runtime: str
+    unit_id: UUID | None = None
+
+
+def rules(*, actor: Actor, cluster_id: UUID) -> list[ImageRule]:
+    """Return the table in the order in which it decides.
+
+    Raises:
+        NotFound: the actor may not see the installation's runtimes.
+    """
+    access.require(actor, Verb.RUNTIME_READ, None, what="cluster")
+    return list(
+        ImageRule.objects.filter(cluster_id=cluster_id).select_related("unit").order_by("position")
+    )
+
+
+def replace_rules(
+    *,
+    actor: Actor,
+    cluster_id: UUID,
+    edits: Sequence[RuleEdit],
+    expected_version: int,
+    now: datetime,
+    reason: str = "",
+) -> list[ImageRule]:
+    """Put a new table in the place of the old one; the next cycle plans by it.
+
+    Raises:
+        Denied, NotFound: only who may administer runtimes may do this.
+        Invalid: a rule is empty, too long, or can never be reached.
+        Conflict: the table was changed since `expected_version` of the cluster was read.
+    """
+    access.require(actor, Verb.RUNTIME_ADMIN, None, what="cluster")
+    _require_valid(edits)
+    with transaction.atomic():
+        cluster = Cluster.objects.select_for_update().filter(id=cluster_id).first()
+        if cluster is None:
+            raise NotFound("cluster")
+        before = _as_lines(rules(actor=actor, cluster_id=cluster_id))
+        if cluster.version != expected_version:
+            params = {"expected": expected_version, "version": cluster.version}
+            raise Conflict("version", params, current=before)
+        Cluster.objects.filter(id=cluster_id).update(version=F("version") + 1)
+        ImageRule.objects.filter(cluster_id=cluster_id).delete()
+        rows = ImageRule.objects.bulk_create(
+            ImageRule(
+                cluster_id=cluster_id,
+                unit_id=edit.unit_id,
+                position=position,
+                pattern=edit.pattern,
+                runtime=edit.runtime,
+            )
+            for position, edit in enumerate(edits, start=1)
+        )
+        audit.record(
+            actor=actor,
+            action="cluster.image_rules",
+            subject=cluster,
+            before={"rules": before},
+            after={"rules": _as_lines(rows)},
+            unit=None,
+            now=now,
+            reason=reason,
+        )
+        notify.notify(notify.SCHEDULE, str(cluster_id))
+    return rows
+
+
+def _require_valid(edits: Sequence[RuleEdit]) -> None:
+    problems: list[Problem] = []
+    if len(edits) > MOST_RULES:
+        problems.append(Problem("rules", "too_many", {"count": len(edits), "limit": MOST_RULES}))
+    units = {edit.unit_id for edit in edits if edit.unit_id is not None}
+    known = set(OrgUnit.objects.filter(id__in=units).values_list("id", flat=True))
+    seen: dict[tuple[str, UUID | None], int] = {}
+    for number, edit in enumerate(edits, start=1):
+        place = f"rules[{number - 1}]"
+        problems += _length_problems(f"{place}.pattern", edit.pattern, LONGEST_PATTERN)
+        problems += _length_problems(f"{place}.runtime", edit.runtime, LONGEST_RUNTIME)
+        if edit.unit_id is not None and edit.unit_id not in known:
+            problems.append(Problem(f"{place}.unit", "unit_missing"))
+        first = seen.setdefault((edit.pattern, edit.unit_id), number)
+        if first != number:
+            problems.append(
+                Problem(f"{place}.pattern", "rule_repeated", {"first": first, "number": number})
+            )
+    if problems:
+        raise Invalid(problems)
+
+
+def _length_problems(place: str, text: str, longest: int) -> list[Problem]:
+    if not text.strip():
+        return [Problem(place, "required")]
+    if len(text) > longest:
+        return [Problem(place, "too_long", {"length": len(text), "max": longest})]
+    return []
+
+
+def _as_lines(rows: Sequence[ImageRule]) -> list[dict[str, str | None]]:
+    """Write the table as it is audited and shown in a conflict."""
+    return [
+        {
+            "pattern": row.pattern,
+            "runtime": row.runtime,
+            "unit": str(row.unit_id) if row.unit_id else None,
+        }
+        for row in rows
+    ]
