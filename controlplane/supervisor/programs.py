@@ -69,8 +69,8 @@ TABLE = (
         "loops",
         needs="worker.app",
         arguments=(*CELERY_WORKER, "--queues=loops", "--concurrency=4", "--hostname=loops@%h"),
-        # Its tasks never end by themselves; they note the signal between two rounds.
-        grace_seconds=5,
+        # Its tasks note the signal between two turns, and give their leases back.
+        grace_seconds=15,
     ),
     Line(
         "beat",
@@ -79,13 +79,14 @@ TABLE = (
     ),
 )
 
-# First what would start tasks again, then the tasks, then what takes note of their end.
-ENDING = ("beat", "loops", "worker", "agent", "gateway", "web", "redis", "postgres")
+# Each group at once, one group after the other: first what would start tasks again, then the tasks,
+# then what takes note of their end.
+ENDING = (("beat", "loops", "worker"), ("agent",), ("gateway", "web"), ("redis", "postgres"))
 
 
 def place_in_end(name: str) -> int:
     """Return when in the order of ending a program's turn is."""
-    return ENDING.index(name) if name in ENDING else 0
+    return next((place for place, names in enumerate(ENDING) if name in names), 0)
 
 
 def is_written(module: str) -> bool:

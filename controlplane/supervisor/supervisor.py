@@ -14,7 +14,7 @@ from types import FrameType
 from controlplane.supervisor import processes, record
 from controlplane.supervisor.errors import StartError
 from controlplane.supervisor.processes import Identity
-from controlplane.supervisor.programs import Program, place_in_end
+from controlplane.supervisor.programs import ENDING, Program, place_in_end
 
 STABLE_SECONDS = 60.0
 LONGEST_PAUSE_SECONDS = 30.0
@@ -101,25 +101,32 @@ class Supervisor:
                 trim(self.log_of(child.program))
 
     def end(self) -> None:
-        """End the children in order, each with its grace; a second request hurries."""
-        for child in sorted(self.children, key=lambda child: place_in_end(child.program.name)):
-            if child.process is not None:
-                self._end_child(child, child.process)
+        """End the children, group by group, each with its grace; a second request hurries."""
+        asked = max(self.requests_to_end, 1)
+        for place in range(len(ENDING)):
+            group = [child for child in self.children if place_in_end(child.program.name) == place]
+            self._end_group(group, asked)
         self.children.clear()
         record.save(self.folder, [])
 
-    def _end_child(self, child: Child, process: subprocess.Popen[bytes]) -> None:
-        asked = self.requests_to_end
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(child.program.stop)
-        deadline = time.monotonic() + child.program.grace_seconds
-        while not self._has_ended(process):
-            if time.monotonic() > deadline or self.requests_to_end > max(asked, 1):
-                _kill_group(process)
+    def _end_group(self, group: list[Child], asked: int) -> None:
+        """Ask all of a group to end, kill who does not in time, and reap them."""
+        begun = time.monotonic()
+        living = [(child.program, child.process) for child in group if child.process is not None]
+        for program, process in living:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(program.stop)
+        while waiting := [each for each in living if not self._has_ended(each[1])]:
+            for program, process in waiting:
+                is_late = time.monotonic() - begun > program.grace_seconds
+                if is_late or self.requests_to_end > asked:
+                    _kill_group(process)
             self.wait(0.1)
-        _kill_group(process)
-        process.wait()
-        child.process = None
+        for child in group:
+            if child.process is not None:
+                _kill_group(child.process)  # what a pool's master left
+                child.process.wait()
+                child.process = None
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number != signal.SIGCHLD:
