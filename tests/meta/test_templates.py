@@ -11,7 +11,7 @@ FORBIDDEN = {
     "inline script": re.compile(
         r"<script\b(?![^>]*\bsrc=)(?![^>]*application/json)", re.IGNORECASE
     ),
-    "inline handler": re.compile(r"<[^>]+\son[a-z]+\s*=", re.IGNORECASE),
+    "inline handler": re.compile(r"<[^>]+\son[a-z]+\s*=(?!=)", re.IGNORECASE),
     "javascript link": re.compile(r"href\s*=\s*[\"']?javascript:", re.IGNORECASE),
 }
 
