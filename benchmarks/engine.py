@@ -135,7 +135,13 @@ def idle(node_count: int, running: int, pending: int, *, cycles: int) -> dict[st
         Role("task", {CPU: 97_000 + 1000 * i, MEMORY: GIB * (1 + i % 9)}, 1, 1) for i in range(50)
     ]
     jobs = [
-        single(f"run{i:06}", small, f"team{i % 20:03}", created=float(i), node=machines[i % node_count].name)
+        single(
+            f"run{i:06}",
+            small,
+            f"team{i % 20:03}",
+            created=float(i),
+            node=machines[i % node_count].name,
+        )
         for i in range(running)
     ]
     jobs += [
@@ -177,7 +183,8 @@ def idle(node_count: int, running: int, pending: int, *, cycles: int) -> dict[st
 def gangs(node_count: int, count: int, size: int) -> dict[str, object]:
     """Place gangs wholly."""
     jobs = tuple(
-        gang(f"gang{i:03}", f"team{i % 20:03}", size, gpus=0, created=float(i)) for i in range(count)
+        gang(f"gang{i:03}", f"team{i % 20:03}", size, gpus=0, created=float(i))
+        for i in range(count)
     )
     snapshot = Snapshot(0.0, nodes(node_count), queues(20), jobs)
     start = time.perf_counter()

@@ -439,6 +439,8 @@ class Session:
         """Nodes to which placement is confined: those kept for the job that is being placed."""
         self.may_borrow = False
         """True while queues may be served above what they deserve (backfill)."""
+        self.swap_base: dict[str, list[int]] | None = None
+        """What queues held when room began to change hands inside one of them (preempt)."""
         self.callbacks: dict[str, list[list[Callback]]] = {name: [] for name in CALLBACKS}
         self.callback_owners: dict[str, list[tuple[Plugin, Callback]]] = {
             name: [] for name in CALLBACKS

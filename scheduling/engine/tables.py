@@ -385,7 +385,7 @@ class Tables:
         self._shape_by_key: dict[ShapeKey, Shape] = {}
         self._shape_by_role: dict[int, tuple[Role, Shape]] = {}
         self.jobs: tuple[Job, ...] = ()
-        self.job_ids: set[int] = set()
+        self.job_ids: Int64 = _ids(())
 
     def shape_of(self, role: Role) -> Shape:
         """Return the shape of a role, making it if it is new."""
@@ -581,6 +581,11 @@ def prepare(snapshot: Snapshot, memo: Memo | None = None) -> Tables:
     return tables
 
 
+def _ids(jobs: tuple[Job, ...]) -> Int64:
+    """Return the identities of the jobs, int64; valid as long as the jobs are kept."""
+    return np.fromiter(map(id, jobs), dtype=np.int64, count=len(jobs))
+
+
 def _are_same(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
     return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
 
@@ -588,19 +593,23 @@ def _are_same(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
 def _update(tables: Tables, snapshot: Snapshot) -> bool:
     """Bring the tables to the snapshot's jobs; False if they must be read again as a whole."""
     known = tables.resources.index
-    ids = set(map(id, snapshot.jobs))
-    old = tables.job_ids
-    gone, new = old - ids, ids - old
-    new_jobs = [job for job in snapshot.jobs if id(job) in new] if new else []
+    old_jobs = tables.jobs
+    old, ids = tables.job_ids, _ids(snapshot.jobs)
+    if len(old) == len(ids):
+        changed = np.flatnonzero(old != ids)
+        gone, new = changed, changed
+        if len(changed) > len(ids) // 8:  # shifted rather than changed in place
+            gone, new = np.flatnonzero(~np.isin(old, ids)), np.flatnonzero(~np.isin(ids, old))
+    else:
+        gone, new = np.flatnonzero(~np.isin(old, ids)), np.flatnonzero(~np.isin(ids, old))
+    new_jobs = [snapshot.jobs[i] for i in new]
     for job in new_jobs:
         for role in job.roles:
             for name in role.request:
                 if name not in known:
                     return False
-    if gone:
-        for job in tables.jobs:
-            if id(job) in gone:
-                tables.remove(job)
+    for i in gone:
+        tables.remove(old_jobs[i])
     for job in new_jobs:
         tables.add(job)
     tables.jobs = snapshot.jobs
@@ -627,5 +636,5 @@ def _read_all(snapshot: Snapshot) -> Tables:
     for job in snapshot.jobs:
         tables.add(job)
     tables.jobs = snapshot.jobs
-    tables.job_ids = set(map(id, snapshot.jobs))
+    tables.job_ids = _ids(snapshot.jobs)
     return tables

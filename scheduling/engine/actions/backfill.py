@@ -23,7 +23,10 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     """Lend what no queue is entitled to, then place best-effort tasks."""
     del arguments
     session.may_borrow = True
-    serve(session, [g for g in admitted(session) if _may_borrow(g)], may_grow=True)
+    waiting = [(g, job) for g in admitted(session) if (job := g.head) and _may_borrow(g)]
+    serve(session, [g for g, job in waiting if not session.is_job_ready(job)], may_grow=False)
+    growing = [g for g in admitted(session) if (job := g.head) and session.is_job_ready(job)]
+    serve(session, [g for g in growing if _may_borrow(g) or g.reason is None], may_grow=True)
     _use_kept_room(session)
     _place_best_effort(session)
     session.may_borrow = False

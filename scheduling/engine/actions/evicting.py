@@ -45,6 +45,8 @@ class Victims:
     """Node -> (rank of the job, job, its tasks there, cheapest first)."""
     room: Int64
     """What all of them hold, int64[R, N]; evictions made since are not taken out."""
+    ranks: dict[str, int]
+    """Job -> its place among the victims' jobs."""
 
 
 @dataclass(order=True, slots=True)
@@ -111,7 +113,8 @@ def gather(session: Session, keys: Iterable[str]) -> Victims:
         for node, tasks in here.items():
             tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
             by_node.setdefault(node, []).append((rank, view, tasks))
-    return Victims(tuple(views), by_node, room)
+    ranks = {view.key: rank for rank, view in enumerate(views)}
+    return Victims(tuple(views), by_node, room, ranks)
 
 
 class Search:
@@ -127,11 +130,13 @@ class Search:
         self.victims = victims
         self._vetoes = session.each(veto)
         self._offers: dict[int, list[Offer]] = {}
+        self._may_break_gangs = True
 
     def run(self, may_take: Callable[[RoleView], bool], *, count: int | None = None) -> bool:
         """Place the whole gang, evicting the least; True if it stands, else all is undone.
 
-        With `count` that many tasks are placed, else as many as the gang lacks.
+        With `count` that many elastic tasks are placed, for which no gang is broken; else as many
+        as the gang lacks.
 
         1. Task by task: a node that needs no eviction, else the cheapest offer of any node.
         2. If the gang is complete, spare every victim that turns out not to be needed, the most
@@ -141,6 +146,7 @@ class Search:
         statement = Statement(session)
         roles = roles_in_order(session, job)
         start = job.placed
+        self._may_break_gangs = count is None
         while session.is_job_starving(job) if count is None else job.placed < start + count:
             role = next_role(roles, {})
             if role is None or not may_take(role) or not self._place(role):
@@ -170,9 +176,7 @@ class Search:
                 heapq.heappush(offers, current)
                 continue
             if self._take(role, current):
-                again = self._offer(role, offer.node)
-                if again is not None:
-                    heapq.heappush(offers, again)
+                heapq.heappush(offers, offer)  # renewed when it comes up again
                 return True
         return False
 
@@ -229,10 +233,18 @@ class Search:
         for view in whole:
             if not any(amount > 0 for amount in short.values()):
                 break
-            gang = self._whole_unit(view, removed)
+            singles = [unit for unit in removed.units if unit.job is view]
+            for unit in singles:  # they would go with their gang
+                removed.drop(unit)
+            gang = self._whole_unit(view)
             if gang is not None and self._allows(claim, gang):
+                for unit in singles:
+                    _reduce(short, unit, node, -1)
                 removed.add(gang)
                 _reduce(short, gang, node, 1)
+            else:
+                for unit in singles:
+                    removed.add(unit)
         if any(amount > 0 for amount in short.values()):
             return None
         for unit in reversed(list(removed.units)):
@@ -258,9 +270,9 @@ class Search:
                 short[d] = max(short.get(d, 0), held + role.shape.request[d] - limit)
         return short
 
-    def _whole_unit(self, view: JobView, removed: Removed) -> Unit | None:
+    def _whole_unit(self, view: JobView) -> Unit | None:
         """Return all that a job still holds as one unit, None if part of it must not be evicted."""
-        held = [h for h in self.session.held_tasks(view) if h[1].key not in removed.tasks]
+        held = self.session.held_tasks(view)
         if not held or view is self.job:
             return None
         if not all(is_live(task) and role.role.preemptable for role, task, _ in held):
@@ -268,6 +280,10 @@ class Search:
         return Unit(view, tuple(held), is_whole=True)
 
     def _allows(self, claim: Claim, unit: Unit) -> bool:
+        if unit.is_whole and not self._may_break_gangs:
+            return False
+        if unit.job.placed and unit.job is not self.job:
+            return False  # it was given room in this very cycle
         if unit.job is self.job and any(
             role.role.priority >= claim.role.role.priority for role, _, _ in unit.tasks
         ):
@@ -275,7 +291,7 @@ class Search:
         return all(callback(claim, unit) for callback in self._vetoes)
 
     def _cost(self, units: Sequence[Unit]) -> Cost:
-        ranks = {view.key: rank for rank, view in enumerate(self.victims.jobs)}
+        ranks = self.victims.ranks
         now = self.session.now
         tasks = [task for unit in units for _, task, _ in unit.tasks]
         return (
@@ -291,8 +307,9 @@ class Search:
         session = self.session
         entries = [e for e in statement.commit() if e.kind is EntryKind.EVICT]
         groups: dict[str, list[int]] = {}
+        broken = {e.job.key for e in entries if not e.is_elastic}
         for position, entry in enumerate(entries):
-            name = entry.task.key if entry.is_elastic else f"{entry.job.key} whole"
+            name = f"{entry.job.key} whole" if entry.job.key in broken else entry.task.key
             groups.setdefault(name, []).append(position)
         kept_out: set[int] = set()
         for positions in reversed(list(groups.values())):

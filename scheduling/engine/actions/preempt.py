@@ -12,7 +12,7 @@ from scheduling.engine.actions.evicting import (
     victim_keys,
 )
 from scheduling.engine.actions.serving import Lines
-from scheduling.engine.session import EntryKind, Group, JobView, Session, Statement
+from scheduling.engine.session import Group, JobView, Session
 
 NAME = "preempt"
 
@@ -20,8 +20,8 @@ NAME = "preempt"
 def run(session: Session, arguments: Mapping[str, str]) -> None:
     """Serve starving jobs queue by queue; evict only if the whole gang then fits.
 
-    A limit that only keeps a queue to its share does not count here: what idle room can settle
-    by lending is left to backfill, which runs later.
+    Room changes hands inside the queue: one that is above its share may stay there, but does not
+    rise further. What idle room can settle by lending is left to backfill, which runs later.
     """
     del arguments
     by_queue: dict[str, list[Group]] = {}
@@ -76,14 +76,10 @@ class Preempt:
         if victims is None:
             return False
         own = session.give_up(job.key)
-        statement = Statement(session)
+        session.swap_base = {q.name: list(q.allocated) for q in job.queue.path}
         search = Search(session, job, action=NAME, veto="preemptable", victims=victims)
-        session.may_borrow = True
         stands = search.run(lambda _: True)
-        session.may_borrow = False
-        if stands and not any(e.kind is EntryKind.EVICT for e in statement.commit()):
-            statement.rollback()
-            stands = search.run(lambda _: True)
+        session.swap_base = None
         if not stands and own is not None:
             session.keep(own, index=session.tables.nodes.index)
         return stands

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.engine.session import JobView, Plugin
+from scheduling.engine.session import Claim, JobView, Plugin, Unit
 from scheduling.engine.types import QueuePolicy
 
 
@@ -24,3 +24,7 @@ class QueuePolicies(Plugin):
             wait = job.job.sla_waiting_seconds
             return job.job.created_at + wait if wait is not None else float("inf")
         return 0.0
+
+    def preemptable(self, claim: Claim, unit: Unit) -> bool:
+        """Spare gangs that come before the claimant: they would only come back before it."""
+        return not unit.is_whole or self.job_order(claim.job) <= self.job_order(unit.job)

@@ -110,13 +110,14 @@ class Shares(Plugin):
                     return self._limit(ReasonCode.QUEUE_MAX, level, d, amount, most[d], "max")
         if self.session.may_borrow:
             return None
+        base = self.session.swap_base or {}
         for level in queue.path:
             allocated, most = level.allocated, level.deserved
+            before = base.get(level.name, most)
             for d, amount in items:
-                if allocated[d] + amount > most[d]:
-                    return self._limit(
-                        ReasonCode.QUEUE_SHARE, level, d, amount, most[d], "deserved"
-                    )
+                if allocated[d] + amount > most[d] and allocated[d] + amount > before[d]:
+                    limit = max(most[d], before[d])
+                    return self._limit(ReasonCode.QUEUE_SHARE, level, d, amount, limit, "deserved")
         return None
 
     def _limit(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.engine.session import JobView, Plugin, Vote
+from scheduling.engine.session import Claim, JobView, Plugin, Unit, Vote
 
 
 class Sla(Plugin):
@@ -36,6 +36,10 @@ class Sla(Plugin):
         if self.flag("sla.overdueOnly", default=False) and deadline > self.session.now:
             return float("inf")
         return deadline
+
+    def preemptable(self, claim: Claim, unit: Unit) -> bool:
+        """Spare gangs that come before the claimant: they would only come back before it."""
+        return not unit.is_whole or self.job_order(claim.job) <= self.job_order(unit.job)
 
     def job_enqueueable(self, job: JobView) -> Vote:
         """Admit what is overdue."""
