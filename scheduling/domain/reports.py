@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from scheduling.domain import topics
 from scheduling.domain.errors import StaleSessionError
@@ -48,6 +48,13 @@ class EndReason(StrEnum):
     NODE_REBOOTED = "NodeRebooted"
     NODE_SHUTDOWN = "NodeShutdown"
     """The agent was asked to end, tasks included: Ctrl-C of `make up`."""
+    SHIM_LOST = "ShimLost"
+    """The task's supervisor was killed; the node ended the rest."""
+    RECORDS_LOST = "RecordsLost"
+    """The node's records of it are damaged; its processes were ended."""
+    STOPPED_BEFORE_START = "StoppedBeforeStart"
+    NOT_WANTED = "NotWanted"
+    """The node held it and the control plane did not know it as live."""
 
 
 GONE_REASONS = frozenset(
@@ -57,6 +64,10 @@ GONE_REASONS = frozenset(
         EndReason.NEVER_STARTED,
         EndReason.NODE_REBOOTED,
         EndReason.NODE_SHUTDOWN,
+        EndReason.SHIM_LOST,
+        EndReason.RECORDS_LOST,
+        EndReason.STOPPED_BEFORE_START,
+        EndReason.NOT_WANTED,
     }
 )
 """Ends that are the platform's, not the task's: it is tried again."""
@@ -265,20 +276,51 @@ def _is_attempt(subject: str) -> bool:
 def _keep_logs(
     batch: Batch, owned: dict[UUID, UUID], logs: Sequence[LogReceived], now: datetime
 ) -> None:
-    rows = [
-        LogChunk(
-            attempt_id=one.attempt,
-            stream=one.stream[:6],
-            offset=one.offset,
-            size_bytes=len(one.data),
-            data=one.data,
-            at=now,
+    """Keep what is new: an agent that was killed sends from its last acknowledged byte on again.
+
+    A piece that begins where a stored one does may be longer than that one by now.
+    """
+    ends = _log_ends({(one.attempt, one.stream) for one in logs if one.attempt in owned})
+    rows = []
+    for one in logs:
+        end = ends.get((one.attempt, one.stream), 0)
+        skip = max(0, end - one.offset)
+        if one.attempt not in owned or skip >= len(one.data):
+            continue
+        ends[one.attempt, one.stream] = one.offset + len(one.data)
+        rows.append(
+            LogChunk(
+                attempt_id=one.attempt,
+                stream=one.stream,
+                offset=one.offset + skip,
+                size_bytes=len(one.data) - skip,
+                data=one.data[skip:],
+                at=now,
+            )
         )
-        for one in logs
-        if one.attempt in owned
-    ]
-    LogChunk.objects.bulk_create(rows, ignore_conflicts=True)
+    LogChunk.objects.bulk_create(rows)
     _hint(batch, "log", {owned[row.attempt_id] for row in rows})
+
+
+LOG_ENDS = """
+SELECT wanted.attempt_id, wanted.stream, last."offset" + last.size_bytes
+FROM unnest(%s::uuid[], %s::text[]) AS wanted(attempt_id, stream)
+CROSS JOIN LATERAL (
+    SELECT "offset", size_bytes FROM scheduling_logchunk AS chunk
+    WHERE chunk.attempt_id = wanted.attempt_id AND chunk.stream = wanted.stream
+    ORDER BY "offset" DESC LIMIT 1
+) AS last
+"""
+"""One step down the index a stream, however many chunks there are."""
+
+
+def _log_ends(streams: set[tuple[UUID, str]]) -> dict[tuple[UUID, str], int]:
+    """Return where these streams end, as far as they are stored."""
+    if not streams:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(LOG_ENDS, [[one for one, _ in streams], [name for _, name in streams]])
+        return {(attempt_id, stream): end for attempt_id, stream, end in cursor.fetchall()}
 
 
 def _keep_metrics(batch: Batch, owned: dict[UUID, UUID], metrics: Sequence[MetricReceived]) -> None:
