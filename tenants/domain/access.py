@@ -375,9 +375,14 @@ def require(
         return
     if not may(actor, _read_of(verb), seen_at or unit_id, owner_id=owner_id):
         raise NotFound(what or _object_of(verb))
+    raise refusal(actor, verb, unit_id)
+
+
+def refusal(actor: Actor, verb: Verb, unit_id: UUID | None) -> Denied:
+    """Return the refusal for somebody who sees a thing of this unit and may not do `verb` to it."""
     if not actor.has_verb(verb):
-        raise Denied("token_lacks_verb", {"verb": verb.value})
-    raise Denied(
+        return Denied("token_lacks_verb", {"verb": verb.value})
+    return Denied(
         "role_lacks_verb",
         {"verb": verb.value, "roles": ", ".join(_roles_with(verb))},
         ask=_whom_to_ask(verb, unit_id),

@@ -241,7 +241,7 @@ def _to_change(actor: Actor, unit_id: UUID, expected_version: int) -> OrgUnit:
     require(actor, Verb.ORG_ADMIN, unit.parent_id, seen_at=unit.id, what="org unit")
     if unit.version != expected_version:
         raise Conflict(
-            "version", {"expected": expected_version, "current": unit.version}, current=unit
+            "version", {"expected": expected_version, "version": unit.version}, current=unit
         )
     return unit
 
@@ -300,7 +300,7 @@ def _depth(unit_id: UUID | None) -> int:
 
 def _check_depth(depth: int, name: str) -> None:
     if depth > DEEPEST:
-        raise Invalid([Problem("parent", "too_deep", {"unit": name, "max": DEEPEST})])
+        raise Invalid([Problem("parent", "unit_too_deep", {"unit": name, "max": DEEPEST})])
 
 
 def _unlink(unit_id: UUID) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import models, transaction
 
 from tenants.domain import audit, notify
-from tenants.domain.access import Actor, Verb, allowed, may, reads, require
+from tenants.domain.access import Actor, Verb, allowed, may, reads, refusal, require
 from tenants.domain.errors import Denied, Invalid, NotFound, Problem
 from tenants.domain.users import grant_units, home_unit
 from tenants.models import ApiToken, OrgClosure, OrgUnit, User
@@ -121,7 +121,7 @@ def revoke_token(
             raise NotFound("token")
         units = {token.unit_id, *grant_units(token.user)}
         if not allowed(actor, Verb.TOKEN_REVOKE, units, owner_id=token.user_id):
-            raise Denied("role_lacks_verb", {"verb": Verb.TOKEN_REVOKE.value})
+            raise refusal(actor, Verb.TOKEN_REVOKE, token.unit_id)
         if token.revoked_at is not None:
             return token
         token.revoked_at = now

@@ -1,4 +1,4 @@
-"""The relay: carries outbox messages out, seals audit rows, folds counters.
+"""The relay: carries outbox messages out, seals audit rows, folds counters, settles queues.
 
 Live hints go to Redis; one that cannot be delivered is dropped, since pages look at the rows by
 themselves when hints stay out. Everything else is tried again, later after each failure.
@@ -14,9 +14,9 @@ import redis
 import structlog
 from django.conf import settings
 
-from scheduling.domain import counters, leases, topics
+from scheduling.domain import counters, leases, queues, topics
 from scheduling.domain.clock import database_now
-from tenants.domain import audit, notify, outbox
+from tenants.domain import audit, idempotency, notify, outbox
 from tenants.models import OutboxRow
 from worker.loops.base import HeldLease
 
@@ -99,6 +99,9 @@ class RelayLoop:
         with leases.fenced(scope=lease.scope, epoch=lease.epoch):
             audit.seal(database_now())
             counters.fold()
+            idempotency.forget_old(database_now())
+        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+            queues.settle_closing(database_now())  # waits for who edits the tree: on its own
         leases.describe(
             scope=lease.scope, epoch=lease.epoch, detail={"outbox": counters.outbox_state()}
         )

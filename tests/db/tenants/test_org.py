@@ -159,7 +159,7 @@ def test_too_deep(people: People) -> None:
     with pytest.raises(Invalid) as moved:
         move(alice, people.vision, chain[-2])
 
-    assert problems(made) == problems(moved) == [("parent", "too_deep")]
+    assert problems(made) == problems(moved) == [("parent", "unit_too_deep")]
 
 
 def test_rename(people: People) -> None:
