@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from controlplane.charts.chart import LINES, Chart, PlotlyJson
 from scheduling.domain.queries.jobs import Series
 
 TABLE_ROWS = 60
+MOST_SUMMED = 2
 
 
 def line_chart(
@@ -36,12 +38,21 @@ def line_chart(
     base = {"xaxis": {"title": {"text": x_title}}, "yaxis": {}, "showlegend": len(series) > 1}
     return Chart(
         title=title,
-        summary=" ".join(_summary(one, write) for one in series[:4]),
+        summary=_gist(series, write),
         data=data,
         layout={**base, **(layout or {})},
         columns=(x_title, *(one.name for one in series)),
         rows=_rows(series, write),
     )
+
+
+def _gist(series: Sequence[Series], write: Callable[[float], str]) -> str:
+    """Sum up the first lines; the table has all."""
+    words = " ".join(_summary(one, write) for one in series[:MOST_SUMMED])
+    rest = len(series) - MOST_SUMMED
+    if rest > 0:
+        words += " " + ngettext("And %(n)d more.", "And %(n)d more.", rest) % {"n": rest}
+    return words
 
 
 def _x(value: float | datetime) -> float | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from controlplane.charts.chart import Chart
+from controlplane.charts.chart import Chart, PlotlyJson
 from scheduling.domain.queries.cluster import ClusterMap, NodeLoad, Slot
 
 ROW_PIXELS = 26
@@ -26,6 +26,7 @@ def chart(found: ClusterMap) -> Chart:
         title=_("GPUs by node"),
         summary=_summary(found),
         data=[
+            _unmeasured(loads, width),
             {
                 "type": "heatmap",
                 "y": [load.node.name for load in loads],
@@ -43,8 +44,8 @@ def chart(found: ClusterMap) -> Chart:
                 "xgap": 2,
                 "ygap": 2,
                 "hoverongaps": False,
-                "colorbar": {"ticksuffix": " %", "thickness": 10, "outlinewidth": 0},
-            }
+                "showscale": False,  # its colour bar sets style attributes, which the policy forbids
+            },
         ],
         layout={
             "height": max(160, 60 + ROW_PIXELS * len(loads)),
@@ -52,6 +53,25 @@ def chart(found: ClusterMap) -> Chart:
             "yaxis": {"autorange": "reversed", "type": "category", "showgrid": False},
         },
     )
+
+
+def _unmeasured(loads: list[NodeLoad], width: int) -> PlotlyJson:
+    """Draw every slot in grey below the measured ones, so that a gap is seen as a slot."""
+    return {
+        "type": "heatmap",
+        "y": [load.node.name for load in loads],
+        "x": [str(index) for index in range(width)],
+        "z": [_padded([0 for _slot in load.slots], width) for load in loads],
+        "customdata": [
+            _padded([_link(load, slot) for slot in load.slots], width) for load in loads
+        ],
+        "colorscale": [[0, "token:surface-hover"], [1, "token:surface-hover"]],
+        "showscale": False,
+        "xgap": 2,
+        "ygap": 2,
+        "hoverongaps": False,
+        "hovertemplate": _("%{y} GPU %{x}: not measured") + "<extra></extra>",
+    }
 
 
 def _padded(values: list[object], width: int) -> list[object]:

@@ -40,9 +40,10 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def job_row(actor: Actor, job_id: str, _argument: str) -> Context:
-    """Load one row of the list of jobs."""
-    return {"job": job_queries.load_job(actor, job_id), "now": _now()}
+def job_row(actor: Actor, job_id: str, argument: str) -> Context:
+    """Load one row of a list of jobs; the argument `check` adds the box that chooses it."""
+    job = job_queries.load_job(actor, job_id)
+    return {"job": job, "now": _now(), "has_check": argument == "check"}
 
 
 def job_header(actor: Actor, job_id: str, _argument: str) -> Context:

@@ -10,17 +10,22 @@ from django.http import HttpRequest
 from django.template.context import Context
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import gettext_lazy, ngettext, pgettext
 
 from controlplane.charts.states import attempt_token, phase_token
 from scheduling.domain.wording import sentence as wording_sentence
 
 register = template.Library()
 
-UNKNOWN = "–"
+UNKNOWN = "–"  # noqa: RUF001 -- a dash, typeset
+_ENDED = frozenset({"Completed", "Terminated", "Failed", "Aborted"})
+KIB = 1024
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_SHORT = {"nvidia.com/gpu": "GPU", "cpu": "CPU", "memory": "memory", "pods": "tasks"}
+GPU = "nvidia.com/gpu"
+_SHORT = {GPU: "GPU", "cpu": "CPU", "memory": "memory", "pods": "tasks"}
 
 
 def _plain(value: float, digits: int = 1) -> str:
@@ -42,9 +47,9 @@ def bytes_(value: float | None) -> str:
         return UNKNOWN
     size = float(value)
     for unit in _BINARY:
-        if abs(size) < 1024 or unit == _BINARY[-1]:
+        if abs(size) < KIB or unit == _BINARY[-1]:
             return f"{_plain(size, 1)} {unit}"
-        size /= 1024
+        size /= KIB
     raise AssertionError("unreachable: the last unit takes everything")
 
 
@@ -97,9 +102,7 @@ def duration(value: timedelta | float | None) -> str:
     """Write a span in its two largest units: `2 h 03 min`."""
     if value is None:
         return UNKNOWN
-    seconds = int(value.total_seconds() if isinstance(value, timedelta) else value)
-    if seconds < 0:
-        seconds = 0
+    seconds = max(0, int(value.total_seconds() if isinstance(value, timedelta) else value))
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
@@ -230,3 +233,170 @@ def rail_link(context: Context, name: str, icon: str, label: str) -> dict[str, o
     """Draw one link of the rail; the one whose section is shown says so."""
     url = reverse(name)
     return {"url": url, "icon": icon, "label": label, "is_current": context.get("section") == name}
+
+
+@register.simple_tag
+def span_of(job: Any, which: str, now: datetime) -> SafeString:
+    """Write how long a job waited or ran; a span that goes on counts up in the browser."""
+    begin, end = (
+        (job.created_at, job.started_at or job.finished_at)
+        if which == "wait"
+        else (job.started_at, job.finished_at)
+    )
+    if begin is None:
+        return format_html("")
+    if end is None and job.phase not in _ENDED:
+        return format_html(
+            '<time datetime="{}" data-since>{}</time>', iso(begin), duration(now - begin)
+        )
+    return format_html("{}", duration((end or begin) - begin))
+
+
+@register.inclusion_tag("_task_bar.html")
+def task_bar(job: Any) -> dict[str, object]:
+    """Draw a job's tasks as one bar, by state."""
+    parts = [
+        ("succeeded", job.tasks_succeeded, _("succeeded")),
+        ("running", job.tasks_running, _("running")),
+        ("terminating", job.tasks_stopping, _("stopping")),
+        ("queued", job.tasks_starting, _("starting")),
+        ("failed", job.tasks_failed, _("failed")),
+        ("pending", job.tasks_pending, _("pending")),
+    ]
+    total = max(1, job.tasks_total, sum(count for _token, count, _label in parts))
+    segments, at = [], 0.0
+    for token, count, label in parts:
+        width = 100 * count / total
+        if count:
+            segments.append(
+                {
+                    "token": token,
+                    "x": f"{at:.4g}",
+                    "width": f"{width:.4g}",
+                    "label": f"{count} {label}",
+                }
+            )
+        at += width
+    words = ", ".join(str(segment["label"]) for segment in segments)
+    gang = _("gang of %(n)d") % {"n": job.min_available}
+    return {"segments": segments, "summary": f"{words} · {gang}" if words else gang}
+
+
+@register.simple_tag
+def job_request(job: Any) -> str:
+    """Write what all tasks of a job ask for together."""
+    amounts = {GPU: job.gpu_milli, "cpu": job.cpu_milli, "memory": job.memory_bytes}
+    return resource_list(amounts)
+
+
+@register.filter
+def without_pods(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Leave out the pod that every task implies."""
+    return {name: value for name, value in amounts.items() if name != "pods"}
+
+
+SLOT_PIXELS = 20
+IDLE_PERCENT = 5
+
+
+@register.inclusion_tag("_slot_bar.html")
+def slot_bar(load: Any) -> dict[str, object]:
+    """Draw a node's GPUs as squares: free, busy, held but idle, or broken."""
+    slots = []
+    for number, slot in enumerate(load.slots):
+        token = slot.state
+        if token == "busy" and slot.percent is not None and slot.percent < IDLE_PERCENT:
+            token = "idle"
+        used = UNKNOWN if slot.percent is None else f"{slot.percent:.0f} %"
+        job = f" · {slot.job.name}" if slot.job else ""
+        words = _SLOT_WORDS[token]
+        slots.append(
+            {
+                "x": number * SLOT_PIXELS + 1,
+                "token": token,
+                "title": f"GPU {slot.device.index}: {words}, {used}{job}",
+            }
+        )
+    summary = _("%(free)d of %(all)d GPUs free") % {
+        "free": load.free_gpus,
+        "all": len(load.slots),
+    }
+    return {"slots": slots, "width": max(1, len(slots) * SLOT_PIXELS), "summary": summary}
+
+
+_SLOT_WORDS = {
+    "free": gettext_lazy("free"),
+    "busy": gettext_lazy("held"),
+    "idle": gettext_lazy("held, idle"),
+    "bad": gettext_lazy("not healthy"),
+}
+
+
+@register.inclusion_tag("_chip.html")
+def node_chip(node: Any) -> dict[str, object]:
+    """Draw a node's state; cordon and drain come before Ready."""
+    if node.state == "Ready" and node.is_draining:
+        return {"state": "terminating", "label": pgettext("state", "Draining")}
+    if node.state == "Ready" and node.is_cordoned:
+        return {"state": "held", "label": pgettext("state", "Cordoned")}
+    tokens = {"Ready": "succeeded", "NotReady": "failed", "Joining": "queued"}
+    return {"state": tokens.get(node.state, "unknown"), "label": phase_label(node.state)}
+
+
+@register.inclusion_tag("_chip.html")
+def queue_chip(state: str) -> dict[str, object]:
+    """Draw a queue's state."""
+    tokens = {"Open": "succeeded", "Closing": "terminating", "Closed": "held"}
+    return {"state": tokens.get(state, "unknown"), "label": phase_label(state)}
+
+
+@register.simple_tag
+def changes(row: Any) -> str:
+    """Write what an audit row changed: `weight: 1 → 3`."""
+    before, after = row.before or {}, row.after or {}
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return ", ".join(
+        f"{name}: {before[name]} → {after.get(name, UNKNOWN)}"
+        if name in before
+        else f"{name}: {after.get(name)}"
+        for name in names
+    )
+
+
+@register.simple_tag
+def spec_request(spec: Any) -> str:
+    """Write what all tasks of a spec ask for together."""
+    total: dict[str, int] = {}
+    for role in spec.roles:
+        for name, value in role.request.items():
+            total[name] = total.get(name, 0) + value * role.replicas
+    return resource_list(total)
+
+
+@register.inclusion_tag("_rung_glyph.html")
+def rung_glyph(state: str) -> dict[str, str]:
+    """Draw whether a rung is passed, fails, or was not reached."""
+    return {"token": {"passed": "succeeded", "failed": "pending"}.get(str(state), "queued")}
+
+
+@register.simple_tag
+def rung_label(name: str) -> str:
+    """Return the words of a rung of the explain ladder."""
+    return {
+        "queue": _("The spec is valid, its queue exists and is open"),
+        "dependencies": _("What it depends on is ready"),
+        "quota": _("Quotas leave room"),
+        "max": _("Max of the queue and of each queue above"),
+        "gang": _("The gang can start together"),
+        "order": _("Its turn in the order and share"),
+        "nodes": _("Nodes fit"),
+        "topology": _("Topology"),
+        "room": _("Room is being made or kept"),
+        "start": _("Bind, image, start"),
+    }.get(name, name)
+
+
+@register.filter
+def facts_line(facts: Mapping[str, object]) -> str:
+    """Write a rung's numbers in one line."""
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if value not in (None, ""))

@@ -1,8 +1,12 @@
 """Draws form fields in the pages' own classes."""
 
+from collections.abc import Sequence
+
 from django import template
 from django.forms import BoundField
 from django.utils.safestring import SafeString
+
+from controlplane.forms.jobs import JobForm, Part
 
 register = template.Library()
 
@@ -15,3 +19,31 @@ def styled(field: BoundField) -> SafeString:
     if field.errors:
         attributes |= {"aria-invalid": "true", "aria-describedby": f"{field.id_for_label}-error"}
     return field.as_widget(attrs=attributes)
+
+
+@register.inclusion_tag("_field.html")
+def job_field(  # noqa: PLR0913, PLR0917 -- what a field shows
+    form: JobForm,
+    part: Part | None,
+    name: str,
+    label: str,
+    kind: str = "text",
+    span: int = 4,
+    help: str = "",  # noqa: A002 -- the word for it on pages
+    placeholder: str = "",
+    choices: Sequence[str] = (),
+) -> dict[str, object]:
+    """Draw one field of the job form with its value and its problems."""
+    full = f"{part.prefix}{name}" if part else name
+    values = part.values if part else form.values
+    return {
+        "name": full,
+        "label": label,
+        "value": values.get(name, ""),
+        "errors": form.errors.get(full, []),
+        "help": help,
+        "kind": kind,
+        "choices": choices,
+        "span": span,
+        "placeholder": placeholder,
+    }

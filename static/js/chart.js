@@ -1,15 +1,20 @@
 /** Draws a figure with Plotly, loaded at the first chart, in the colours of the tokens. */
 
+/** The bundle puts in a style element for maps unless one of this id is there; we draw none. */
+const MAP_STYLE_ID = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
+
 /** @type {Promise<object> | undefined} */
 let plotly;
 
 function library() {
   plotly ??= new Promise((resolve, reject) => {
+    const marker = document.createElement("meta");
+    marker.id = MAP_STYLE_ID;
     const script = document.createElement("script");
     script.src = document.body.dataset.plotlyUrl;
     script.addEventListener("load", () => resolve(window.Plotly));
     script.addEventListener("error", () => reject(new Error("plotly did not load")));
-    document.head.append(script);
+    document.head.append(marker, script);
   });
   return plotly;
 }
@@ -51,9 +56,9 @@ async function draw(figure) {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("text-muted") },
-    margin: { l: 48, r: 12, t: 8, b: 36 },
+    margin: { l: 48, r: 12, t: layout.showlegend ? 30 : 8, b: 40 },
     hoverlabel: { bgcolor: colour("surface-raised"), bordercolor: colour("border"), font: { color: colour("text") } },
-    legend: { orientation: "h", y: -0.2 },
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
     ...layout,
   };
   for (const name of ["xaxis", "yaxis", "yaxis2"]) {

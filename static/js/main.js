@@ -5,6 +5,7 @@ import * as chart from "./chart.js";
 import * as confirm from "./confirm.js";
 import * as copy from "./copy.js";
 import * as keys from "./keys.js";
+import * as log from "./log.js";
 import * as menu from "./menu.js";
 import * as palette from "./palette.js";
 import * as roles from "./roles.js";
@@ -12,7 +13,7 @@ import * as theme from "./theme.js";
 import * as times from "./times.js";
 import * as treegrid from "./treegrid.js";
 
-const MODULES = { bulk, chart, confirm, copy, menu, palette, roles, theme, treegrid };
+const MODULES = { bulk, chart, confirm, copy, log, menu, palette, roles, theme, treegrid };
 
 /** @param {ParentNode} root */
 export function init(root) {

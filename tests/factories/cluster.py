@@ -16,7 +16,7 @@ from scheduling.engine.types import Plan
 from scheduling.models import Attempt, Cluster, Job, Node, Queue
 from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.domain.access import Actor, load_actor
-from tests.people import NOW
+from tests.people import NOW, make_user
 
 GIB = 1024**3
 _numbers = count(1)
@@ -153,9 +153,8 @@ class Site:
 
 def make_site() -> Site:
     """Write an installation and take the scheduler's lease."""
-    made = bootstrap.ensure_installation(
-        admin_username="root", admin_password="correct horse battery staple", now=NOW
-    )
+    make_user("root")  # without a password: hashing one takes longer than a test
+    made = bootstrap.ensure_installation(admin_username="root", admin_password="", now=NOW)
     epoch = leases.acquire(scope=scheduler_scope(made.cluster.id), holder="test", ttl_seconds=600)
     assert epoch is not None
     return Site(load_actor(made.admin), made.cluster, made.root, made.queue, epoch)

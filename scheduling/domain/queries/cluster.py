@@ -288,3 +288,9 @@ def health(*, now: datetime) -> Health:
         silent=tuple(Node.objects.filter(state=NodeState.NOT_READY).order_by("last_seen_at")[:20]),
         clusters=tuple(Cluster.objects.order_by("created_at")),
     )
+
+
+def allocatable(cluster: Cluster) -> list[Mapping[str, int]]:
+    """Return what each ready node of a cluster can give."""
+    ready = Node.objects.filter(cluster=cluster, state=NodeState.READY)
+    return list(ready.values_list("allocatable", flat=True))

@@ -1,0 +1,42 @@
+"""Measured use of one node over the last hour: CPU, memory, each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from django.utils.translation import gettext as _
+
+from controlplane.charts.chart import Chart
+from controlplane.charts.lines import line_chart
+from scheduling.domain.queries.jobs import Series, thinned
+from scheduling.models import Usage
+
+GIB = 1024**3
+
+
+def charts(samples: Sequence[Usage]) -> list[Chart]:
+    """Return the charts for which something was measured; what was not is a gap, not zero."""
+    whole = [one for one in samples if not one.device_uuid]
+    gpus: dict[str, list[tuple[float | datetime, float]]] = {}
+    for one in samples:
+        if one.device_uuid and one.gpu_percent is not None:
+            gpus.setdefault(one.device_uuid, []).append((one.at, one.gpu_percent))
+    cpu = [(one.at, one.cpu_milli / 1000) for one in whole if one.cpu_milli is not None]
+    memory = [(one.at, one.memory_bytes / GIB) for one in whole if one.memory_bytes is not None]
+    named = [
+        (_("GPU"), " %", [Series(uuid[-12:], thinned(points)) for uuid, points in gpus.items()]),
+        (_("CPU cores"), "", [Series(_("CPU"), thinned(cpu))] if cpu else []),
+        (_("Memory"), " GiB", [Series(_("memory"), thinned(memory))] if memory else []),
+    ]
+    return [
+        line_chart(
+            title,
+            series,
+            x_title=_("time"),
+            write=lambda value, unit=unit: f"{value:.3g}{unit}",  # type: ignore[misc] -- a default binds the loop's unit
+            layout={"yaxis": {"ticksuffix": unit, "rangemode": "tozero"}},
+        )
+        for title, unit, series in named
+        if series
+    ]

@@ -1,0 +1,256 @@
+"""One job: overview, tasks, timeline, logs, metrics, why, spec, events, files."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import yaml
+from django.http import HttpResponse, StreamingHttpResponse
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from django.utils.translation import gettext_lazy
+
+from controlplane.pages import fragments
+from controlplane.pages.frame import PageRequest, now, page, render_page
+from scheduling.domain import files as job_files
+from scheduling.domain import logs as job_logs
+from scheduling.domain.queries import explain
+from scheduling.domain.queries import jobs as job_queries
+from scheduling.domain.queries.activity import subject_activity
+from scheduling.models import Attempt, Job, Task
+from tenants.domain.access import Verb, logs_verb, may
+from tenants.domain.errors import NotFound
+
+TABS = (
+    ("job", gettext_lazy("Overview")),
+    ("job_tasks", gettext_lazy("Tasks")),
+    ("job_timeline", gettext_lazy("Timeline")),
+    ("job_logs", gettext_lazy("Logs")),
+    ("job_metrics", gettext_lazy("Metrics")),
+    ("job_why", gettext_lazy("Why")),
+    ("job_files", gettext_lazy("Files")),
+    ("job_spec", gettext_lazy("Spec")),
+    ("job_events", gettext_lazy("Events")),
+)
+LOG_TAIL_BYTES = 64 * 1024
+
+
+def _render(
+    request: PageRequest, job: Job, tab: str, template: str, context: dict[str, object]
+) -> HttpResponse:
+    full = {
+        **fragments.job_header_of(request.actor, job),
+        "tabs": [
+            (reverse(f"pages:{name}", args=[job.id]), label, name == tab) for name, label in TABS
+        ],
+        "may_read_logs": _may_read_logs(request, job),
+        **context,
+    }
+    return render_page(request, template, full, section="pages:job_list")
+
+
+def _may_read_logs(request: PageRequest, job: Job) -> bool:
+    verb = logs_verb(are_logs_shared=job.queue.are_logs_shared)
+    return may(request.actor, verb, job.unit_id, owner_id=job.owner_id)
+
+
+@page
+def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show what matters first: tasks, the newest log lines, what was reported, facts."""
+    job = job_queries.load_job(request.actor, job_id)
+    roles = job_queries.tasks_by_role(job)
+    metrics = fragments.job_metrics(request.actor, str(job.id), "")
+    context = {"roles": roles, **_log_context(request, job), **metrics}
+    return _render(request, job, "job", "jobs/overview.html", context)
+
+
+@page
+def tasks(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show the tasks, role by index."""
+    job = job_queries.load_job(request.actor, job_id)
+    context = {"roles": job_queries.tasks_by_role(job)}
+    return _render(request, job, "job_tasks", "jobs/tasks.html", context)
+
+
+@page
+def task(request: PageRequest, job_id: UUID, role: str, index: int) -> HttpResponse:
+    """Show one task with its attempts."""
+    job = job_queries.load_job(request.actor, job_id)
+    found = _task(job, role, index)
+    context = {"task": found, "attempts": job_queries.attempts_of_task(found)}
+    return _render(request, job, "job_tasks", "jobs/task.html", context)
+
+
+def _task(job: Job, role: str, index: int) -> Task:
+    found = Task.objects.filter(job=job, role__name=role, index=index).select_related(
+        "role", "node"
+    )
+    task = found.first()
+    if task is None:
+        raise NotFound("task")
+    return task
+
+
+@page
+def timeline(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show the attempts over time."""
+    job = job_queries.load_job(request.actor, job_id)
+    context = fragments.job_timeline(request.actor, str(job.id), "")
+    return _render(request, job, "job_timeline", "jobs/timeline.html", context)
+
+
+@page
+def logs(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show one attempt's output, followed live, or the lines in which a text occurs."""
+    job = job_queries.load_job(request.actor, job_id)
+    job_logs.require_logs(request.actor, job)
+    return _render(request, job, "job_logs", "jobs/logs.html", _log_context(request, job))
+
+
+def _log_context(request: PageRequest, job: Job) -> dict[str, object]:
+    attempts = job_queries.attempts_of(job, limit=500)
+    attempt = _chosen_attempt(attempts, request.GET.get("attempt", ""))
+    stream = request.GET.get("stream", "")
+    stream = stream if stream in job_logs.STREAMS else job_logs.STREAMS[0]
+    context: dict[str, object] = {
+        "log_attempts": attempts,
+        "attempt": attempt,
+        "stream": stream,
+        "streams": job_logs.STREAMS,
+        "search": request.GET.get("find", "")[:200],
+    }
+    if attempt is None or not _may_read_logs(request, job):
+        return context
+    part = job_logs.read_log(
+        attempt=attempt, stream=stream, offset=-LOG_TAIL_BYTES, length=LOG_TAIL_BYTES
+    )
+    context |= {
+        "log_text": part.data.decode(errors="replace"),
+        "log_start": part.offset,
+        "log_end": part.offset + len(part.data),
+    }
+    if context["search"]:
+        context["matches"] = job_logs.search(
+            attempt=attempt, stream=stream, text=str(context["search"])
+        )
+    return context
+
+
+def _chosen_attempt(attempts: list[Attempt], wanted: str) -> Attempt | None:
+    """Return the attempt of the address, else the one that most wants reading."""
+    for attempt in attempts:
+        if str(attempt.id) == wanted:
+            return attempt
+    failed = [attempt for attempt in attempts if attempt.state == "Failed"]
+    return next(iter(failed or attempts), None)
+
+
+@page
+def log_download(request: PageRequest, job_id: UUID) -> HttpResponse | StreamingHttpResponse:
+    """Send the whole log of one attempt as a file."""
+    job = job_queries.load_job(request.actor, job_id)
+    job_logs.require_logs(request.actor, job)
+    attempt = _chosen_attempt(
+        job_queries.attempts_of(job, limit=500), request.GET.get("attempt", "")
+    )
+    if attempt is None:
+        raise NotFound("log")
+    stream = request.GET.get("stream", "")
+    stream = stream if stream in job_logs.STREAMS else job_logs.STREAMS[0]
+    task = attempt.task
+    name = f"{job.name}-{task.role.name}-{task.index}-{attempt.number}.{stream}.log"
+    reply = StreamingHttpResponse(
+        job_logs.download(attempt=attempt, stream=stream), content_type="text/plain"
+    )
+    reply["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    return reply
+
+
+@page
+def metrics(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show what tasks reported and what was measured."""
+    job = job_queries.load_job(request.actor, job_id)
+    reported = fragments.job_metrics(request.actor, str(job.id), "")
+    used = fragments.job_usage(request.actor, str(job.id), "")
+    context = {"charts": reported["charts"], "usage_charts": used["charts"]}
+    return _render(request, job, "job_metrics", "jobs/metrics.html", context)
+
+
+@page
+def why(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show the explain ladder: the first rung that fails is the headline."""
+    job = job_queries.load_job(request.actor, job_id)
+    context = {"ladder": explain.explain_job(request.actor, job, now=now())}
+    return _render(request, job, "job_why", "jobs/why.html", context)
+
+
+@page
+def spec(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show the spec as YAML; values of variables only to those who may see them."""
+    job = job_queries.load_job(request.actor, job_id)
+    document = _redacted(job.spec) if not _may_read_env(request, job) else job.spec
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    return _render(request, job, "job_spec", "jobs/spec.html", {"yaml": text})
+
+
+def _may_read_env(request: PageRequest, job: Job) -> bool:
+    return may(request.actor, Verb.JOB_READ_ENV, job.unit_id, owner_id=job.owner_id)
+
+
+@page
+def events(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show the history of states, and what people did to the job."""
+    job = job_queries.load_job(request.actor, job_id)
+    before = request.GET.get("before", "")
+    limit = 100
+    rows = job_queries.history_of(
+        job, before=int(before) if before.isdecimal() else None, limit=limit + 1
+    )
+    context = {
+        "history": rows[:limit],
+        "more": rows[limit - 1].seq if len(rows) > limit else 0,
+        "is_later": before.isdecimal(),
+        "acts": subject_activity(request.actor, "job", str(job.id)),
+    }
+    return _render(request, job, "job_events", "jobs/events.html", context)
+
+
+@page
+def files(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show uploaded code and outputs."""
+    job = job_queries.load_job(request.actor, job_id)
+    context = {
+        "outputs": job_queries.files_of(job, "output"),
+        "code": job_queries.files_of(job, "code"),
+    }
+    return _render(request, job, "job_files", "jobs/files.html", context)
+
+
+@page
+def file_download(
+    request: PageRequest, job_id: UUID, file_id: UUID
+) -> HttpResponse | StreamingHttpResponse:
+    """Send one file of a job."""
+    job = job_queries.load_job(request.actor, job_id)
+    job_logs.require_logs(request.actor, job)
+    found = job.files.filter(id=file_id).first()
+    if found is None:
+        raise NotFound("file")
+    reply = StreamingHttpResponse(job_files.read(found), content_type="application/octet-stream")
+    reply["Content-Length"] = str(found.size_bytes)
+    name = found.path.rsplit("/", 1)[-1]
+    reply["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
+    return reply
+
+
+def _redacted(spec: object) -> object:
+    """Hide the values of variables, which may be secrets; their names stay."""
+    if isinstance(spec, dict):
+        return {
+            key: {name: "***" for name in value}
+            if key == "env" and isinstance(value, dict)
+            else _redacted(value)
+            for key, value in spec.items()
+            if key != "template"
+        }
+    return [_redacted(one) for one in spec] if isinstance(spec, list) else spec

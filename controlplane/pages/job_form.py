@@ -1,0 +1,276 @@
+"""A new job: by form or by YAML, judged by one validation, with the fit panel beside it."""
+
+from __future__ import annotations
+
+import tarfile
+from tempfile import SpooledTemporaryFile
+from typing import Any
+from uuid import UUID
+
+import yaml
+from django.contrib import messages
+from django.core.files.base import File
+from django.core.files.uploadedfile import UploadedFile
+from django.http import HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from controlplane.forms import jobs as forms
+from controlplane.forms.jobs import JobForm
+from controlplane.pages.frame import PageRequest, now, page, render_page
+from scheduling.domain import files, jobs
+from scheduling.domain.queries import explain
+from scheduling.domain.queries import jobs as job_queries
+from scheduling.domain.queries import queues as queue_queries
+from scheduling.domain.wording import sentence
+from scheduling.models import ImageRule, Node
+from scheduling.spec import job_plugins
+from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.parse import Format, Parsed, read
+from scheduling.spec.problems import Problem
+from scheduling.spec.volcano import to_manifest
+from tenants.domain.access import Verb, may
+from tenants.domain.errors import Conflict, Denied, Invalid
+
+MODES = ("form", "yaml")
+SPOOL_BYTES = 8 * 1024 * 1024
+
+
+@page
+def new(request: PageRequest) -> HttpResponse:
+    """Show the form; on POST switch between form and YAML, or submit."""
+    if request.method != "POST":
+        queue = request.GET.get("queue", "")
+        return _show(request, forms.empty_form(queue=queue), mode=_mode(request.GET.get("as")))
+    if request.POST.get("mode") == "yaml":
+        return _posted_yaml(request)
+    return _posted_form(request)
+
+
+@page
+def clone(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Show the form filled with the spec of a job; its name gets a new number."""
+    job = job_queries.load_job(request.actor, job_id)
+    spec = jobs.clone_spec(job)
+    if not may(request.actor, Verb.JOB_READ_ENV, job.unit_id, owner_id=job.owner_id):
+        roles = tuple(role.model_copy(update={"env": {}}) for role in spec.roles)
+        spec = spec.model_copy(update={"roles": roles})
+        messages.warning(
+            request, _("The values of its variables are not yours to see; they are left out.")
+        )
+    spec = spec.model_copy(update={"name": _next_name(spec.name)})
+    if request.GET.get("as") == "yaml":
+        return _show(request, None, mode="yaml", text=_yaml_of(spec, is_manifest=False))
+    return _show(request, forms.form_from_spec(spec))
+
+
+def _next_name(name: str) -> str:
+    """Return the name with its number raised: train -> train-2 -> train-3."""
+    base, _dash, number = name.rpartition("-")
+    if base and number.isdecimal():
+        return f"{base}-{int(number) + 1}"
+    return f"{name[:60]}-2"
+
+
+def _mode(text: str | None) -> str:
+    return text if text in MODES else "form"
+
+
+# --- the two ways in ------------------------------------------------------------------------------
+
+
+def _posted_form(request: PageRequest) -> HttpResponse:
+    form = forms.form_from_post(request.POST)
+    _keep_upload(request, form)
+    document = form.document()
+    parsed = read(document, form=Format.FORM)
+    if request.POST.get("to") == "yaml":
+        text = (
+            _yaml_of(parsed.spec, is_manifest=form.is_manifest)
+            if parsed.spec
+            else yaml.safe_dump(_without_empty(document), sort_keys=False, allow_unicode=True)
+        )
+        return _show(request, form, mode="yaml", text=text)
+    if parsed.spec is None:
+        form.take(parsed.problems)
+        return _show(request, form, status=422)
+    return _submit(request, parsed.spec, form, mode="form", text="")
+
+
+def _posted_yaml(request: PageRequest) -> HttpResponse:
+    text = request.POST.get("yaml", "")
+    parsed = read(text, form=Format.YAML)
+    form = (
+        forms.form_from_spec(parsed.spec, is_manifest=parsed.is_manifest)
+        if parsed.spec
+        else JobForm()
+    )
+    form.code_file_id = request.POST.get("code_file_id", "")
+    _keep_upload(request, form)
+    if parsed.spec is None:
+        problems = [
+            (one.path if one.path != "$" else "", sentence(one.code, one.params))
+            for one in parsed.problems
+        ]
+        return _show(request, form, mode="yaml", text=text, problems=problems, status=422)
+    if request.POST.get("to") == "form":
+        return _show(request, form)
+    return _submit(request, parsed.spec, form, mode="yaml", text=text)
+
+
+def _keep_upload(request: PageRequest, form: JobForm) -> None:
+    """Store uploaded code at once, so that a mistake elsewhere does not lose it."""
+    uploads = request.FILES.getlist("code_files")
+    if not uploads:
+        return
+    content = uploads[0] if len(uploads) == 1 else _archive(uploads)
+    stored = files.store_upload(
+        actor=request.actor,
+        unit_id=_unit_of(request, form.values.get("queue", "")),
+        path=content.name or "code",
+        content=content,
+        now=now(),
+    )
+    form.code_file_id = str(stored.id)
+
+
+def _archive(uploads: list[UploadedFile]) -> File[bytes]:
+    """Pack several files into one archive, as the agent takes it."""
+    packed = SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 -- closed with the request
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for upload in uploads:
+            entry = tarfile.TarInfo(files.safe_path(upload.name or "code"))
+            entry.size = upload.size or 0
+            archive.addfile(entry, upload.file)
+    size = packed.tell()
+    packed.seek(0)
+    content = File(packed, name="code.tar.gz")
+    content.size = size
+    return content
+
+
+def _submit(
+    request: PageRequest, spec: JobSpec, form: JobForm, *, mode: str, text: str
+) -> HttpResponse:
+    problems: list[Any]
+    try:
+        job = jobs.submit_job(
+            actor=request.actor,
+            spec=spec,
+            now=now(),
+            code_file_id=UUID(form.code_file_id) if form.code_file_id else None,
+        )
+    except Invalid as error:
+        problems = list(error.problems)
+    except Conflict as error:
+        problems = [Problem("name", error.code, error.params)]
+    except Denied as error:
+        problems = [Problem("queue", error.code, error.params)]
+    else:
+        messages.success(request, _("Submitted. The scheduler looks at it now."))
+        return HttpResponseRedirect(reverse("pages:job", args=[job.id]))
+    form.take(problems)
+    shown = [(one.path, sentence(one.code, one.params)) for one in problems]
+    return _show(request, form, mode=mode, text=text, problems=shown, status=422)
+
+
+# --- showing --------------------------------------------------------------------------------------
+
+
+def _show(  # noqa: PLR0913 -- what the page consists of
+    request: PageRequest,
+    form: JobForm | None,
+    *,
+    mode: str = "form",
+    text: str = "",
+    problems: list[tuple[str, str]] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    context = {
+        "form": form or JobForm(),
+        "mode": mode,
+        "yaml": text or _EXAMPLE,
+        "problems": problems or [],
+        "choices": forms.CHOICES,
+        "events": forms.EVENTS,
+        "plugins": sorted(job_plugins.PLUGINS),
+        "queues": queue_queries.to_submit_to(request.actor),
+        "runtimes": _runtimes(),
+        "blank_role": forms.empty_form().roles[0],
+    }
+    return render_page(request, "jobs/form.html", context, section="pages:job_new", status=status)
+
+
+def _unit_of(request: PageRequest, queue_name: str) -> UUID:
+    """Return whose files an upload becomes: the wanted queue's unit, else the first possible."""
+    queues = queue_queries.to_submit_to(request.actor)
+    wanted = [queue for queue in queues if queue.name == queue_name] or queues
+    if not wanted or wanted[0].unit_id is None:
+        raise Invalid([Problem("queue", "queue_missing", {"queue": queue_name})])
+    return wanted[0].unit_id
+
+
+def _runtimes() -> list[str]:
+    """Return what nodes offer and what the image table knows, for the menu of suggestions."""
+    offered = Node.objects.exclude(runtimes=[]).values_list("runtimes", flat=True)[:200]
+    names = {str(runtime.get("name", "")) for runtimes in offered for runtime in runtimes}
+    return sorted((names | set(ImageRule.objects.values_list("runtime", flat=True)[:200])) - {""})
+
+
+@page
+@require_POST
+def fit(request: PageRequest) -> HttpResponse:
+    """Say whether what stands in the form is valid, and whether it would start now."""
+    parsed, form = _parsed(request)
+    problems = []
+    for problem in parsed.problems:
+        name = form.field_of(problem.path) if form else None
+        problems.append((problem.path, sentence(problem.code, problem.params), name or ""))
+    context = {
+        "problems": problems,
+        "notes": [(note.path, sentence(note.code, note.params)) for note in parsed.notes],
+        "spec": parsed.spec,
+        "fit": explain.fit(request.actor, parsed.spec, now=now()) if parsed.spec else None,
+    }
+    return render(request, "jobs/_fit.html", context)
+
+
+def _parsed(request: PageRequest) -> tuple[Parsed, JobForm | None]:
+    if request.POST.get("mode") == "yaml":
+        return read(request.POST.get("yaml", ""), form=Format.YAML), None
+    form = forms.form_from_post(request.POST)
+    return read(form.document(), form=Format.FORM), form
+
+
+def _yaml_of(spec: JobSpec, *, is_manifest: bool) -> str:
+    document = (
+        to_manifest(spec) if is_manifest else spec.model_dump(mode="json", exclude_defaults=True)
+    )
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+
+
+def _without_empty(value: Any) -> Any:
+    """Leave out what was left empty, for a readable text."""
+    if isinstance(value, dict):
+        cleaned = {key: _without_empty(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in cleaned.items() if inner not in ("", None, {}, [])}
+    if isinstance(value, list):
+        return [_without_empty(inner) for inner in value]
+    return value
+
+
+_EXAMPLE = """\
+name: my-training
+queue: default
+roles:
+  - name: worker
+    replicas: 2
+    cpu: 1
+    memory: 1Gi
+    command: |
+      echo "rank $RANK of $WORLD_SIZE"
+      sleep 30
+plugins: [env, svc]
+"""

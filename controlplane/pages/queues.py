@@ -1,0 +1,304 @@
+"""The tree of queues, one queue, and their numbers edited with the effect shown first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_POST
+
+from controlplane.charts import bullets as bullet_charts
+from controlplane.charts import queue_tree as tree_chart
+from controlplane.forms import queues as forms
+from controlplane.forms.queues import QueueForm
+from controlplane.pages.frame import PageRequest, now, page, render_page
+from controlplane.pages.job_actions import error_text
+from scheduling.domain import queue_preview
+from scheduling.domain import queues as queue_domain
+from scheduling.domain.queries import cluster as cluster_queries
+from scheduling.domain.queries import queues as queue_queries
+from scheduling.domain.queries.jobs import JobFilter, list_jobs
+from scheduling.domain.queries.queues import QueueRow
+from scheduling.models import Cluster, Queue
+from tenants.domain.access import Actor, Verb, reads
+from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
+from tenants.models import OrgUnit
+
+SECTION = "pages:queue_tree"
+ACTIONS = {
+    "open": (queue_domain.open_queue, gettext_lazy("The queue takes jobs again.")),
+    "close": (
+        queue_domain.close_queue,
+        gettext_lazy("The queue takes no new jobs; those it has go on to their end."),
+    ),
+}
+
+
+def _resource(request: PageRequest) -> str:
+    wanted = request.GET.get("resource", "")
+    return wanted if wanted in forms.RESOURCES else forms.RESOURCES[0]
+
+
+@page
+def tree(request: PageRequest) -> HttpResponse:
+    """Show the tree; with `?edit=1` the numbers that the viewer may edit are fields."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    rows = queue_queries.tree(request.actor, cluster.id)
+    resource = _resource(request)
+    form = forms.form_of_rows(rows, resource) if "edit" in request.GET else None
+    return _show_tree(request, cluster, rows, resource, form)
+
+
+def _show_tree(  # noqa: PLR0913, PLR0917 -- what the page consists of
+    request: PageRequest,
+    cluster: Cluster,
+    rows: Sequence[QueueRow],
+    resource: str,
+    form: QueueForm | None,
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    groups = {row.parent_id for row in rows}
+    context = {
+        "cluster": cluster,
+        "rows": [
+            (row, row.id in groups, form.rows.get(str(row.id)) if form else None) for row in rows
+        ],
+        "form": form,
+        "resource": resource,
+        "resources": forms.RESOURCES,
+        "may_edit": any(row.may_edit and row.parent_id is not None for row in rows),
+        "may_create": any(row.may_create_below for row in rows),
+        "chart": tree_chart.chart(rows, resource),
+    }
+    return render_page(request, "queues/tree.html", context, section=SECTION, status=status)
+
+
+@page
+@require_POST
+def edit(request: PageRequest) -> HttpResponse:
+    """Check what was typed, show its effect, or apply it."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    form = forms.form_of_post(request.POST)
+    if request.POST.get("action") == "apply":
+        return _apply(request, cluster, form)
+    return _preview(request, form)
+
+
+def _names(request: PageRequest, form: QueueForm) -> dict[str, str]:
+    """Return queue name -> id for those of the form that the viewer may read."""
+    rows = Queue.objects.visible_to(reads(request.actor, Verb.QUEUE_READ)).filter(
+        id__in=list(form.rows)
+    )
+    return {name: str(queue_id) for name, queue_id in rows.values_list("name", "id")}
+
+
+def _preview(request: PageRequest, form: QueueForm) -> HttpResponse:
+    edits = form.edits()
+    context: dict[str, object] = {"form": form, "edits": edits, "resource": form.resource}
+    if edits and form.is_valid:
+        try:
+            context["preview"] = queue_preview.preview_edits(
+                actor=request.actor, edits=edits, now=now()
+            )
+        except Invalid as error:
+            form.take(error.problems, _names(request, form))
+        except Conflict as error:
+            form.general.append(error_text(error))
+    by_id = {queue_id: name for name, queue_id in _names(request, form).items()}
+    context["problems"] = [
+        (by_id.get(row.id, ""), name, text)
+        for row in form.rows.values()
+        for name, texts in row.errors.items()
+        for text in texts
+    ]
+    template = "queues/_preview.html" if request.htmx else "queues/preview.html"
+    if request.htmx:
+        return render(request, template, context)
+    return render_page(request, template, context, section=SECTION)
+
+
+def _apply(request: PageRequest, cluster: Cluster, form: QueueForm) -> HttpResponse:
+    edits = form.edits()
+    target = f"{reverse('pages:queue_tree')}?resource={form.resource}"
+    if form.is_valid and not edits:
+        messages.info(request, _("Nothing was changed."))
+        return HttpResponseRedirect(target)
+    if form.is_valid:
+        try:
+            changed = queue_domain.edit_queues(
+                actor=request.actor,
+                edits=edits,
+                now=now(),
+                reason=request.POST.get("reason", "")[:500],
+            )
+        except Invalid as error:
+            form.take(error.problems, _names(request, form))
+        except Conflict as error:
+            return _conflict(request, form, error)
+        else:
+            names = ", ".join(queue.name for queue in changed)
+            messages.success(request, _("Applied to %(names)s.") % {"names": names})
+            return HttpResponseRedirect(target)
+    rows = queue_queries.tree(request.actor, cluster.id)
+    return _show_tree(request, cluster, rows, form.resource, form, status=422)
+
+
+def _conflict(request: PageRequest, form: QueueForm, error: Conflict) -> HttpResponse:
+    """Show what somebody else changed meanwhile, beside what was wanted."""
+    differences = error.current if isinstance(error.current, list) else []
+    if not differences:
+        raise error
+    stale = {str(one.queue.id) for one in differences}
+    context = {
+        "form": form,
+        "rows": forms.conflict_rows(differences, form),
+        "others": [row for queue_id, row in form.rows.items() if queue_id not in stale],
+        "reason": request.POST.get("reason", ""),
+    }
+    return render_page(request, "queues/conflict.html", context, section=SECTION, status=409)
+
+
+@page
+def detail(request: PageRequest, name: str) -> HttpResponse:
+    """Show one queue: what it has, deserves and lends, what waits in it."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    queue = queue_queries.by_name(request.actor, cluster.id, name)
+    found = queue_queries.detail(request.actor, queue.id)
+    row = found.row
+    capacity = _capacity(cluster)
+    waiting = list_jobs(request.actor, JobFilter(tab="waiting", queue=name), limit=20)
+    running = list_jobs(request.actor, JobFilter(tab="running", queue=name), limit=20)
+    context = {
+        "cluster": cluster,
+        "queue": row,
+        "path": found.path[:-1],
+        "children": found.children,
+        "bullets": bullet_charts.bullets(
+            minimum=row.min,
+            deserved=row.deserved or {},
+            allocated=row.allocated or {},
+            maximum=row.max,
+            capacity=capacity,
+        ),
+        "waiting": waiting.jobs,
+        "running": running.jobs,
+        "now": now(),
+    }
+    return render_page(request, "queues/detail.html", context, section=SECTION)
+
+
+def _capacity(cluster: Cluster) -> dict[str, int]:
+    """Return what all ready nodes of the cluster have together."""
+    total: dict[str, int] = {}
+    for amounts in cluster_queries.allocatable(cluster):
+        for name, amount in amounts.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+@page
+@require_POST
+def act(request: PageRequest, name: str) -> HttpResponse:
+    """Open, close or delete a queue."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    queue = queue_queries.by_name(request.actor, cluster.id, name)
+    action = request.POST.get("action", "")
+    reason = request.POST.get("reason", "")[:500]
+    try:
+        if action == "delete":
+            return _delete(request, queue, reason)
+        if action not in ACTIONS:
+            raise Invalid([Problem("action", "unknown_action", {"action": action[:40]})])
+        do, done = ACTIONS[action]
+        do(actor=request.actor, queue_id=queue.id, now=now(), reason=reason)
+    except Conflict as error:
+        messages.error(request, error_text(error))
+    else:
+        messages.success(request, str(done))
+    return HttpResponseRedirect(reverse("pages:queue", args=[name]))
+
+
+def _delete(request: PageRequest, queue: Queue, reason: str) -> HttpResponse:
+    version = request.POST.get("version", "")
+    queue_domain.delete_queue(
+        actor=request.actor,
+        queue_id=queue.id,
+        expected_version=int(version) if version.isdecimal() else queue.version,
+        now=now(),
+        reason=reason,
+    )
+    messages.success(request, _("The queue is gone."))
+    return HttpResponseRedirect(reverse("pages:queue_tree"))
+
+
+@page
+def new(request: PageRequest) -> HttpResponse:
+    """Give an org unit a queue."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    rows = queue_queries.tree(request.actor, cluster.id)
+    parents = [row for row in rows if row.may_create_below]
+    if not parents:
+        raise NotFound("queue")
+    context: dict[str, object] = {
+        "cluster": cluster,
+        "parents": parents,
+        "units": _units_without_queue(request.actor, cluster),
+        "values": request.POST or {"parent": request.GET.get("parent", ""), "weight": "1"},
+        "problems": [],
+    }
+    if request.method == "POST":
+        try:
+            queue = _create(request)
+        except Invalid as error:
+            context["problems"] = [error_text(error)]
+        except Conflict as error:
+            context["problems"] = [error_text(error)]
+        else:
+            messages.success(request, _("The queue takes jobs now."))
+            return HttpResponseRedirect(reverse("pages:queue", args=[queue.name]))
+    return render_page(
+        request,
+        "queues/new.html",
+        context,
+        section=SECTION,
+        status=422 if context["problems"] else 200,
+    )
+
+
+def _create(request: PageRequest) -> Queue:
+    weight = request.POST.get("weight", "1")
+    if not weight.isdecimal():
+        raise Invalid(
+            [Problem("weight", "not_a_quantity", {"value": weight, "resource": "weight"})]
+        )
+    return queue_domain.create_queue(
+        actor=request.actor,
+        parent_id=_uuid(request.POST.get("parent", ""), "parent"),
+        unit_id=_uuid(request.POST.get("unit", ""), "unit"),
+        name=request.POST.get("name", "").strip(),
+        now=now(),
+        numbers=queue_domain.QueueNumbers(weight=int(weight)),
+    )
+
+
+def _uuid(text: str, path: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Invalid([Problem(path, "required")]) from None
+
+
+def _units_without_queue(actor: Actor, cluster: Cluster) -> list[OrgUnit]:
+    """Return the units below the viewer's grants that have no queue in this cluster yet."""
+    scope = reads(actor, Verb.ORG_READ)
+    units = OrgUnit.objects.filter(is_archived=False).exclude(queues__cluster=cluster)
+    if not scope.sees_everything:
+        units = units.filter(ancestor_links__ancestor__in=scope.readable_units)
+    return list(units.select_related("parent").order_by("name").distinct()[:500])
