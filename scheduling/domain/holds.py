@@ -25,15 +25,13 @@ def release(attempt_ids: Collection[UUID], *, now: datetime) -> int:
     return Hold.objects.filter(id__in=ids, released_at__isnull=True).update(released_at=now)
 
 
-def columns_of(request: Mapping[str, int]) -> dict[str, object]:
-    """Return the request as the columns of a hold."""
-    known = {column: request.get(resource, 0) for resource, column in COLUMNS.items()}
-    others = {
+def extended_of(request: Mapping[str, int]) -> dict[str, int]:
+    """Return what of a request has no column of its own."""
+    return {
         name: amount
         for name, amount in request.items()
         if name not in COLUMNS and name != "pods" and amount
     }
-    return {**known, "extended": others}
 
 
 def amounts_of(hold: Hold) -> dict[str, int]:
