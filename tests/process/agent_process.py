@@ -112,6 +112,10 @@ class AgentUnderTest:
         wait_for(lambda: processes.start_time(record["pid"]) is None)
         path.write_text(json.dumps({**record, "boot_id": "another"}))
 
+    def has_brought(self, attempt: str) -> bool:
+        """Tell whether all outputs of the attempt were brought."""
+        return bool((self.record(attempt, "outputs.json") or {}).get("is_complete"))
+
     def run_another(self) -> int:
         command = [sys.executable, "-m", "worker.agent", "run", "--data", self.data]
         return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode

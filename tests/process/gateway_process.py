@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from django.core.files.base import ContentFile
 from django.db import connection
 
-from scheduling.domain import apply_plan, clock, jobs, leases, nodes, snapshot
+from scheduling.domain import apply_plan, clock, files, jobs, leases, nodes, snapshot
 from scheduling.domain.bootstrap import Installation, ensure_installation
 from scheduling.domain.launches import scheduler_scope
 from scheduling.engine.types import Binding, Plan
@@ -32,9 +33,10 @@ ROOT = Path(__file__).resolve().parents[2]
 class GatewayProcess:
     """One copy of the gateway, started as `make up` starts it."""
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, port: int = 0, **environment: str) -> None:
         with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
             self.port = probe.getsockname()[1]
         parts = urlsplit(os.environ["DATABASE_URL"])
         name = connection.settings_dict["NAME"]
@@ -104,7 +106,21 @@ class Installed:
         )
         return secret
 
-    def submit(self, name: str, command: list[str], **role: Any) -> Job:
+    def submit(
+        self, name: str, command: list[str], code: tuple[str, bytes] | None = None, **role: Any
+    ) -> Job:
+        """Submit a job of one task; `code` is the name and content of an uploaded file."""
+        now = clock.database_now()
+        uploaded = None
+        if code is not None:
+            uploaded = files.store_upload(
+                actor=self.actor,
+                unit_id=self.installation.tenant.id,
+                path=code[0],
+                content=ContentFile(code[1]),
+                now=now,
+            ).id
+        role = {"cpu_milli": 100, "memory_bytes": 64 << 20, **role}
         spec = parse(
             {
                 "name": name,
@@ -114,7 +130,7 @@ class Installed:
             form=Format.JSON,
         )
         assert isinstance(spec, JobSpec), spec
-        return jobs.submit_job(actor=self.actor, spec=spec, now=clock.database_now())
+        return jobs.submit_job(actor=self.actor, spec=spec, now=now, code_file_id=uploaded)
 
     def bind(self, job: Job, node: Node) -> list[Attempt]:
         """Apply a plan that puts all waiting tasks of the job on one node, under a new epoch."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
-import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scheduling.models import Attempt, Job, LogChunk, MetricSample, Node
+from scheduling.domain import clock, files, jobs
+from scheduling.models import Attempt, Job, JobFile, LogChunk, MetricSample, Node
 from tenants.models import OutboxRow
 from tests.process.agent_process import ROOT, AgentUnderTest
 from tests.process.fake_gateway import wait_for
@@ -96,3 +98,75 @@ def test_job_runs_through_gateway_and_agent(
         "step": 1.0,
     }
     wait_for(lambda: not OutboxRow.objects.filter(node__isnull=False).exists())
+
+
+def test_code_comes_in_and_outputs_go_out(
+    installed: Installed, gateway: GatewayProcess, agent: AgentUnderTest
+) -> None:
+    """Uploaded code is what the task runs, and what it leaves is kept by path and content."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as container:
+        container.writestr("pkg/train.py", "open('model.bin', 'wb').write(b'w' * 70000)\n")
+    script = (
+        "python3 pkg/train.py && mkdir $TERRACE_OUTPUT/m && mv model.bin $TERRACE_OUTPUT/m/ && "
+        "ln -s /etc/passwd $TERRACE_OUTPUT/link && mkfifo $TERRACE_OUTPUT/pipe"
+    )
+    job = installed.submit("train", ["sh", "-c", script], code=("code.zip", archive.getvalue()))
+
+    installed.bind(job, Node.objects.get())
+
+    assert wait_for(lambda: finished(job)).phase == "Completed"
+    output = wait_for(lambda: JobFile.objects.filter(job=job, purpose="output").first())
+    assert (output.path, b"".join(files.read(output))) == ("m/model.bin", b"w" * 70_000)
+    wait_for(lambda: agent.has_brought(str(output.attempt_id)))
+    assert JobFile.objects.filter(job=job, purpose="output").count() == 1
+
+
+def test_cancelled_job_is_stopped(
+    installed: Installed, gateway: GatewayProcess, agent: AgentUnderTest
+) -> None:
+    """Cancelling ends the process with the role's grace, and the row says so."""
+    script = "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    job = installed.submit("long", ["sh", "-c", script])
+    (attempt,) = installed.bind(job, Node.objects.get())
+    wait_for(lambda: LogChunk.objects.filter(attempt=attempt).first())
+
+    jobs.cancel_job(actor=installed.actor, job_id=job.id, now=clock.database_now())
+
+    wait_for(lambda: Attempt.objects.filter(id=attempt.id, state="Cancelled").first())
+    assert agent.processes_of(str(attempt.id)) == {}
+
+
+def test_gateway_killed_and_back(
+    installed: Installed, gateway: GatewayProcess, agent: AgentUnderTest
+) -> None:
+    """While no gateway runs the task goes on; the next one learns how it ended."""
+    script = 'while [ ! -e "$TERRACE_JOB_DIR/go" ]; do sleep 0.02; done; echo went; exit 3'
+    job = installed.submit("patient", ["sh", "-c", script])
+    (attempt,) = installed.bind(job, Node.objects.get())
+    wait_for(lambda: Attempt.objects.filter(id=attempt.id, state="Running").first())
+
+    gateway.kill()
+    (agent.data / "jobs" / str(job.id) / "shared" / "go").touch()
+    wait_for(lambda: agent.record(str(attempt.id), "exit.json"))
+    with GatewayProcess(port=gateway.port):
+        wait_for(lambda: Attempt.objects.filter(id=attempt.id, exit_code=3).first())
+        chunk = wait_for(lambda: LogChunk.objects.filter(attempt=attempt).first())
+
+    assert bytes(chunk.data or b"") == b"went\n"
+
+
+def test_commands_wait_for_a_node_that_is_away(
+    installed: Installed, gateway: GatewayProcess, agent: AgentUnderTest
+) -> None:
+    """A launch bound while the agent is away is carried out when it is back, once."""
+    agent.kill()
+    job = installed.submit("later", ["sh", "-c", 'echo x >> "$TERRACE_JOB_DIR/ledger"'])
+    (attempt,) = installed.bind(job, Node.objects.get())
+
+    agent.start()
+
+    assert wait_for(lambda: finished(job)).phase == "Completed"
+    ledger = agent.data / "jobs" / str(job.id) / "shared" / "ledger"
+    assert ledger.read_text() == "x\n"
+    assert Attempt.objects.filter(job=job).count() == 1

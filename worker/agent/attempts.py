@@ -48,6 +48,8 @@ class Attempt:
     """How many of `pending` are on their way in the present session."""
     acknowledged_state: str = ""
     is_durable: bool = True
+    is_collected: bool = False
+    """Its outputs were brought to the control plane."""
     is_closed: bool = False
     """Settled, and so not to be looked at any more."""
 
@@ -64,7 +66,8 @@ class Attempt:
     @property
     def is_settled(self) -> bool:
         """Whether the control plane knows all there is to know."""
-        return self.is_final and not self.pending and self.tails.is_drained()
+        is_known = not self.pending and self.tails.is_drained()
+        return self.is_final and self.is_collected and is_known
 
     def path(self, name: str) -> str:
         """Return the path of one of the records."""

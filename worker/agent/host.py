@@ -29,7 +29,8 @@ from worker.agent.attempts import Attempt, exit_record, exit_report, take_lock
 from worker.agent.config import AgentConfig
 from worker.agent.folders import NodeFolders
 from worker.agent.machine import Hardware, Listener
-from worker.agent.preparing import PrepareError, Preparer
+from worker.agent.outputs import Uploader
+from worker.agent.preparing import PrepareError, Preparer, attempt_folders
 from worker.agent.usage import UsageMeter
 from worker.protocol import AttemptReport, Launch, UsageSample
 from worker.shim import cgroups, linux, processes, records, supervisor
@@ -56,6 +57,8 @@ class HostMachine:
         self._ports: dict[str, dict[str, int]] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
+        self._collecting: set[str] = set()
+        self._uploader = Uploader(preparer.identity, config.ca_file)
         self._slots = asyncio.Semaphore(STARTS_AT_ONCE)
         self._devices = inventory.DeviceWatch()
         self._meter = UsageMeter(self._devices)
@@ -140,6 +143,15 @@ class HostMachine:
         finally:
             os.close(lock)
         self._report_exit(attempt, listener)
+
+    def collect(self, attempt: Attempt) -> None:
+        """Bring the outputs in the background."""
+        if attempt.launch is None or attempt.is_collected:
+            attempt.is_collected = True
+        elif attempt.id not in self._collecting:
+            self._collecting.add(attempt.id)
+            folder = attempt_folders(self._folders, attempt.launch).output
+            self._spawn(self._uploader.bring(attempt, folder))
 
     def strays(self, known: set[str], node: str) -> list[str]:
         """Kill processes of ours whose records are gone; return their attempts."""

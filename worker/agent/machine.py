@@ -47,6 +47,9 @@ class Machine(Protocol):
     def stop(self, attempt: Attempt, *, grace_seconds: float, reason: str) -> None:
         """Begin to end the attempt; safe to repeat."""
 
+    def collect(self, attempt: Attempt) -> None:
+        """Begin to bring the outputs of an attempt that is over; safe to repeat."""
+
     def renew_lease(self, deadline: float) -> None:
         """Let tasks run until this moment of the boot clock."""
 

@@ -223,7 +223,10 @@ class Node:
 
     def is_quiet(self) -> bool:
         """Tell whether nothing runs and the control plane knows how everything ended."""
-        return all(attempt.is_final and not attempt.pending for attempt in self._attempts.values())
+        return all(
+            attempt.is_final and not attempt.pending and attempt.is_collected
+            for attempt in self._attempts.values()
+        )
 
     def read_log(self, request: ReadLog) -> LogReply:
         """Return bytes of a stream; none for an attempt or stream that is not here."""
@@ -252,6 +255,8 @@ class Node:
             )
             self._unreported[attempt.id] = attempt
             self.dirty.set()
+            if attempt.is_final:
+                self.machine.collect(attempt)
 
     def look_for_output(self) -> None:
         """Notice output and metrics that are not sent yet."""
@@ -357,8 +362,9 @@ class Node:
         attempt.load_reported()
         self._attempts[name] = attempt
         exited = attempt.read(records.EXIT)
-        if exited is None and attempt.is_final:
-            return  # acknowledged long ago; only the record was damaged since
+        if attempt.is_final:
+            self.machine.collect(attempt)
+            return  # acknowledged before this agent began
         if exited is None:
             self.machine.adopt(attempt, self)
             return

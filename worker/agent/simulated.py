@@ -188,6 +188,10 @@ class SimulatedMachine:
         ended = exit_record(reason=reason or supervisor.STOPPED, signal=15)
         self._after(0.0, attempt, listener, ended)
 
+    def collect(self, attempt: Attempt) -> None:
+        """Pretended processes leave no outputs."""
+        attempt.is_collected = True
+
     async def samples(self, attempts: list[Attempt]) -> list[UsageSample]:
         """Make up figures: a GPU in use is at 70 to 98 %, others are idle."""
         now = time.time()

@@ -1,9 +1,10 @@
 """What the gateway answers: joins, sessions and files for agents; health for operators.
 
-POST /agent/join      a one-use token for a node and its credential
-WS   /agent/session   the node's session
-GET  /agent/v1/files/ID  a file that an attempt of the node needs
-GET  /healthz  /readyz  /metrics
+- `POST /agent/join`: a one-use token for a node and its credential.
+- WebSocket `/agent/session`: the node's session.
+- `GET /agent/v1/files/ID`: a file that an attempt of the node needs.
+- `POST /agent/v1/outputs/ATTEMPT?path=PATH`: a file that a task left.
+- `GET /healthz`, `/readyz`, `/metrics`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import Coroutine
-from typing import Any, Final
+from typing import IO, Any, Final
+from urllib.parse import parse_qs
 from uuid import UUID
 
 import structlog
 from django.db import Error as DatabaseError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from scheduling.domain import files
 from scheduling.domain.wording import sentence
-from tenants.domain.errors import Conflict, Denied
+from tenants.domain.errors import Conflict, Denied, Invalid, NotFound
 from worker.gateway import border, metrics
 from worker.gateway.collector import Collector, stale
 from worker.gateway.database import in_thread
@@ -168,6 +172,9 @@ class Gateway:
                 await _respond(send, 200, await self._join(receive))
             case "GET", ["agent", "v1", "files", file_id]:
                 await self._send_file(scope, file_id, send)
+            case "POST", ["agent", "v1", "outputs", attempt]:
+                await self._take_output(scope, attempt, receive)
+                await _respond(send, 201, {})
             case _:
                 raise HttpError(404, "not_found", "there is nothing here")
 
@@ -215,6 +222,21 @@ class Gateway:
         finally:
             await in_thread(opened.stream.close)
 
+    async def _take_output(self, scope: Scope, attempt: str, receive: Receive) -> None:
+        node = await self._authenticate(scope)
+        if node is None:
+            raise HttpError(401, "unauthorized", "the node's credential is missing or unknown")
+        query = parse_qs(scope["query_string"].decode("latin-1"))
+        path = (query.get("path") or [""])[0]
+        with tempfile.TemporaryFile(prefix="terrace-output-") as content:
+            await _read_into(receive, content, files.LARGEST_OUTPUT)
+            try:
+                await in_thread(border.store_output, node, attempt, path, content)
+            except NotFound as error:
+                raise HttpError(404, "not_found", "no such attempt of this node") from error
+            except Invalid as error:
+                raise HttpError(422, error.problems[0].code, str(error)) from error
+
 
 async def _for_ever(work: Coroutine[Any, Any, None]) -> None:
     """Say it if work that should never end does: without it the gateway is deaf."""
@@ -236,6 +258,21 @@ async def _read_body(receive: Receive, limit: int) -> bytes:
             raise HttpError(413, "too_large", f"at most {limit} bytes")
         if not event.get("more_body"):
             return body
+
+
+async def _read_into(receive: Receive, target: IO[bytes], limit: int) -> None:
+    """Write a body to a file as it comes; what comes is never all in memory."""
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise HttpError(400, "bad_request", "the connection was closed")
+        size += target.write(event.get("body", b""))
+        if size > limit:
+            raise HttpError(413, "too_large", f"at most {limit} bytes")
+        if not event.get("more_body"):
+            target.seek(0)
+            return
 
 
 async def _respond(

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import IO, Final
 from uuid import UUID
 
+from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
 
-from scheduling.domain import clock, launches, nodes, reports
-from scheduling.models import JobFile, Node
-from scheduling.models.attempt import LIVE_STATES
+from scheduling.domain import clock, files, launches, nodes, reports
+from scheduling.models import Node
 from scheduling.models.node import NodeState
 from tenants.domain import outbox
 from tenants.domain.errors import NotFound
@@ -164,11 +164,28 @@ def open_file(node_id: UUID, file_id: str) -> OpenedFile | None:
         wanted = UUID(file_id)
     except ValueError:
         return None
-    file = JobFile.objects.filter(
-        id=wanted,
-        job__attempts__node_id=node_id,
-        job__attempts__state__in=LIVE_STATES,
-    ).first()
-    if file is None:
+    try:
+        file = files.code_for_node(node_id=node_id, file_id=wanted)
+    except NotFound:
         return None
     return OpenedFile(default_storage.open(file.storage_name, "rb"), file.size_bytes)
+
+
+def store_output(node_id: UUID, attempt: str, path: str, content: IO[bytes]) -> None:
+    """Keep a file that a task left.
+
+    Raises:
+        NotFound: the attempt is not one of the node's.
+        Invalid: the path or the size.
+    """
+    try:
+        attempt_id = UUID(attempt)
+    except ValueError:
+        raise NotFound("attempt") from None
+    files.store_output(
+        node_id=node_id,
+        attempt_id=attempt_id,
+        path=path,
+        content=File(content),
+        now=clock.database_now(),
+    )
