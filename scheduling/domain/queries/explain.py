@@ -1,0 +1,129 @@
+"""Why a job waits and whether one would fit: the engine's own answers on the rows as they are now.
+
+A snapshot is read for each question; a small warm cache by cluster keeps what has not changed, so
+that a page with several questions reads the cluster once.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from scheduling.domain.jobs import POD, priority_of
+from scheduling.domain.snapshot import SnapshotCache, rules_of, runtime_wanted
+from scheduling.engine import explain as engine_explain
+from scheduling.engine import types as engine
+from scheduling.engine.config import DEFAULT_CONFIG, parse_config
+from scheduling.engine.explain import Fit, Ladder
+from scheduling.engine.tables import Memo
+from scheduling.lifecycle.states import SCHEDULABLE_PHASES
+from scheduling.models import Cluster, Job, Queue
+from scheduling.spec.job_spec import JobSpec
+from tenants.domain import access
+from tenants.domain.access import Actor, Verb
+
+
+class _Warm:
+    """The snapshots of this process, each used by one thread at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._caches: dict[UUID, tuple[SnapshotCache, Memo, threading.Lock]] = {}
+
+    def of(self, cluster_id: UUID) -> tuple[SnapshotCache, Memo, threading.Lock]:
+        """Return the cache of a cluster and the lock under which it is used."""
+        with self._lock:
+            if cluster_id not in self._caches:
+                self._caches[cluster_id] = (SnapshotCache(), Memo(), threading.Lock())
+            return self._caches[cluster_id]
+
+    def forget(self) -> None:
+        """Forget everything: another database, as in tests."""
+        with self._lock:
+            self._caches.clear()
+
+
+WARM = _Warm()
+
+
+def explain_job(actor: Actor, job: Job, *, now: datetime) -> Ladder | None:
+    """Return why a job waits by the cycle that would run now; None if it does not wait.
+
+    Raises:
+        NotFound: the actor does not see the job.
+    """
+    access.require(actor, Verb.JOB_READ, job.unit_id, owner_id=job.owner_id, what="job")
+    if job.phase not in SCHEDULABLE_PHASES:
+        return None
+    cluster_id = job.queue.cluster_id
+    cache, memo, lock = WARM.of(cluster_id)
+    with lock:
+        snapshot = cache.refresh(cluster_id, now)
+        try:
+            return engine_explain.explain(snapshot, _config(cluster_id), str(job.id), memo=memo)
+        except KeyError:
+            return None
+
+
+def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
+    """Return whether a job would start if it were submitted now; None without such a queue."""
+    visible = Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ))
+    queue = visible.filter(name=spec.queue).order_by("created_at").first()
+    if queue is None:
+        return None
+    cache, memo, lock = WARM.of(queue.cluster_id)
+    job = _asked(spec, queue, actor.user_id, now)
+    with lock:
+        snapshot = cache.refresh(queue.cluster_id, now)
+        return engine_explain.fits(snapshot, _config(queue.cluster_id), job, memo=memo)
+
+
+def _config(cluster_id: UUID) -> engine.Config:
+    text = Cluster.objects.values_list("scheduler_config", flat=True).get(id=cluster_id)
+    parsed = parse_config(text) if text.strip() else None
+    return DEFAULT_CONFIG if parsed is None or parsed.config is None else parsed.config
+
+
+def _asked(spec: JobSpec, queue: Queue, owner_id: UUID | None, now: datetime) -> engine.Job:
+    """Return a job as the snapshot would show it a moment after its submission."""
+    rules = rules_of(queue.cluster_id)
+    unit_id = queue.unit_id or uuid4()
+    roles = tuple(
+        engine.Role(
+            name=role.name,
+            request=request_of(role),
+            replicas=role.replicas,
+            min_available=role.min_available,
+            node_selector=role.node_selector,
+            node_affinity=tuple(
+                tuple(engine.Requirement(*one) for one in term) for term in role.required_node_terms
+            ),
+            tolerations=tuple(
+                engine.Toleration(one.key, one.operator, one.value, one.effect)
+                for one in role.tolerations
+            ),
+            image=runtime_wanted({"image": role.image, "runtime": role.runtime}, unit_id, rules),
+            topology_policy=role.topology_policy,
+        )
+        for role in spec.roles
+    )
+    tasks = tuple(
+        engine.Task(key=f"asked-{role.name}-{index}", role=role.name, index=index)
+        for role in spec.roles
+        for index in range(role.replicas)
+    )
+    return engine.Job(
+        key="asked",
+        name=spec.name,
+        queue=queue.name,
+        roles=roles,
+        tasks=tasks,
+        min_available=spec.min_available,
+        priority=priority_of(spec),
+        owner=str(owner_id or ""),
+        created_at=now.timestamp(),
+        sla_waiting_seconds=spec.sla_waiting_seconds,
+        time_limit_seconds=spec.time_limit_seconds,
+        preemptable=spec.preemptable,
+    )
