@@ -5,4 +5,5 @@ from django.urls import URLPattern, URLResolver, include, path
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.live.urls")),
     path("accounts/", include("allauth.urls")),
+    path("", include("controlplane.pages.urls")),
 ]
