@@ -10,7 +10,7 @@ import threading
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from scheduling.domain.jobs import POD, priority_of
+from scheduling.domain.jobs import priority_of, request_of
 from scheduling.domain.snapshot import SnapshotCache, rules_of, runtime_wanted
 from scheduling.engine import explain as engine_explain
 from scheduling.engine import types as engine
