@@ -43,7 +43,7 @@ def open_session(snapshot: Snapshot, config: Config, *, memo: Memo | None = None
     """Return a session with its plugins, nothing decided yet."""
     session = Session(snapshot, config, prepare(snapshot, memo))
     for tier in config.tiers:
-        session.add_tier([(registry.plugin(p.name)(session, p.arguments), p) for p in tier])
+        session.add_tier([(registry.plugin(p.name)(session, p), p) for p in tier])
     return session
 
 

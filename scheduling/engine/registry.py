@@ -13,13 +13,18 @@ from scheduling.engine.actions import (
     reclaim,
     reserve,
 )
+from scheduling.engine.plugins.binpack import Binpack
+from scheduling.engine.plugins.capacity import Capacity
 from scheduling.engine.plugins.conformance import Conformance
 from scheduling.engine.plugins.drf import Drf
 from scheduling.engine.plugins.fair_users import FairUsers
 from scheduling.engine.plugins.gang import Gang
+from scheduling.engine.plugins.nodeorder import NodeOrder
+from scheduling.engine.plugins.overcommit import Overcommit
 from scheduling.engine.plugins.packing import Packing
 from scheduling.engine.plugins.predicates import Predicates
 from scheduling.engine.plugins.priority import Priority
+from scheduling.engine.plugins.proportion import Proportion
 from scheduling.engine.plugins.queue_policy import QueuePolicies
 from scheduling.engine.plugins.shares import Shares
 from scheduling.engine.plugins.sla import Sla
@@ -40,6 +45,11 @@ ACTIONS: dict[str, Action] = {
 PLUGINS: dict[str, type[Plugin]] = {
     plugin.name: plugin
     for plugin in (
+        Binpack,
+        Capacity,
+        NodeOrder,
+        Overcommit,
+        Proportion,
         Conformance,
         Drf,
         FairUsers,

@@ -349,10 +349,15 @@ class Plugin:
 
     name = ""
 
-    def __init__(self, session: Session, arguments: Mapping[str, str]) -> None:
-        """Keep the session and the arguments."""
+    def __init__(self, session: Session, config: PluginConfig) -> None:
+        """Keep the session, the configuration and its arguments."""
         self.session = session
-        self.arguments = arguments
+        self.config = config
+        self.arguments: Mapping[str, str] = config.arguments
+
+    def has_flag(self, flag: str) -> bool:
+        """Return whether a flag is set for this plugin."""
+        return _is_on(self.config, flag)
 
     def number(self, key: str, default: float) -> float:
         """Return a numeric argument; `parse_config` has refused what is no number."""

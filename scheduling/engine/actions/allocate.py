@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduling.engine.actions.serving import admitted, serve
+from scheduling.engine.actions.serving import admit_without_asking, admitted, serve
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Group, JobView, Session
 
@@ -16,6 +16,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     leaves that to the elastic action, which runs after preempt and reclaim, so that no task is
     started in the room that a gang then has to be given by evictions.
     """
+    admit_without_asking(session)
     may_grow = arguments.get("elastic", "true").lower() != "false"
     groups = [
         group

@@ -437,12 +437,20 @@ def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
     return counts
 
 
+def admit_without_asking(session: Session) -> None:
+    """Let every waiting job in: for configurations without an enqueue action."""
+    if any(action.name == "enqueue" for action in session.config.actions):
+        return
+    for group in waiting_groups(session):
+        if group.first.job.phase is GangPhase.PENDING:
+            for row in group.rows:
+                session.phases[row.job.key] = GangPhase.INQUEUE
+
+
 def admitted(session: Session) -> list[Group]:
-    """Return the waiting groups that admission has let in; all of them without an enqueue action."""
-    groups = waiting_groups(session)
-    if not any(action.name == "enqueue" for action in session.config.actions):
-        for group in groups:
-            if group.first.job.phase is GangPhase.PENDING:
-                for row in group.rows:
-                    session.phases.setdefault(row.job.key, GangPhase.INQUEUE)
-    return groups
+    """Return the waiting groups that admission has let in, in this cycle or before."""
+    return [
+        group
+        for group in waiting_groups(session)
+        if group.first.job.phase is not GangPhase.PENDING or group.first.job.key in session.phases
+    ]

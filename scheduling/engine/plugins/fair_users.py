@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from scheduling.engine.session import Entry, EntryKind, JobView, Plugin, Session
+from scheduling.engine.types import PluginConfig
 
 
 class FairUsers(Plugin):
@@ -16,9 +15,9 @@ class FairUsers(Plugin):
     name = "fair_users"
     order_moves = True
 
-    def __init__(self, session: Session, arguments: Mapping[str, str]) -> None:
+    def __init__(self, session: Session, config: PluginConfig) -> None:
         """Find the queues with several owners."""
-        super().__init__(session, arguments)
+        super().__init__(session, config)
         owners = session.tables.owners_by_queue
         self._held: dict[str, dict[str, list[int]]] = {
             queue: {} for queue, counts in owners.items() if len(counts) > 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from scheduling.engine.fairness.water_filling import Claimant, fill_tree
 from scheduling.engine.reasons import ReasonCode
@@ -17,7 +17,7 @@ from scheduling.engine.session import (
     Vote,
 )
 from scheduling.engine.tables import PODS_DIM, UNLIMITED
-from scheduling.engine.types import Amounts, Reason
+from scheduling.engine.types import Amounts, PluginConfig, Reason
 
 
 class Shares(Plugin):
@@ -30,9 +30,9 @@ class Shares(Plugin):
 
     name = "shares"
 
-    def __init__(self, session: Session, arguments: Mapping[str, str]) -> None:
+    def __init__(self, session: Session, config: PluginConfig) -> None:
         """Compute what every queue deserves."""
-        super().__init__(session, arguments)
+        super().__init__(session, config)
         ordered = sorted(session.queues.values(), key=lambda q: (len(q.path), q.name))
         position = {q.name: i for i, q in enumerate(ordered)}
         claimants = [

@@ -1,0 +1,82 @@
+"""The nodeorder plugin: Kubernetes' node scores with weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from scheduling.engine.session import Float64, Plugin
+from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Shape
+
+
+class NodeOrder(Plugin):
+    """Sum of scores from 0 to 100, each times its argument `<score>.weight`.
+
+    leastrequested (1) and mostrequested (0): mean over cpu and memory of the share that is left,
+    or taken, with the task. balancedresource (1): 100 x (1 - deviation of the shares of cpu,
+    memory and GPU). tainttoleration (3): fewer PreferNoSchedule taints that are not tolerated.
+    Source: Volcano pkg/scheduler/plugins/nodeorder and kube-scheduler's scores.
+    """
+
+    name = "nodeorder"
+
+    def node_order(self, shape: Shape, nodes: Any) -> Float64:
+        """Return float64 scores of the nodes at `nodes`."""
+        allocatable, free = self.session.tables.nodes.allocatable, self.session.free
+        shares: list[Float64] = []
+        for d in (CPU_DIM, MEMORY_DIM):
+            capacity = np.maximum(allocatable[d][nodes], 1)
+            shares.append((allocatable[d][nodes] - free[d][nodes] + shape.request[d]) / capacity)
+        fits = (shares[0] <= 1) & (shares[1] <= 1)
+        score: Float64 = np.zeros(len(fits))
+        least, most = (
+            self.number("leastrequested.weight", 1),
+            self.number("mostrequested.weight", 0),
+        )
+        if least:
+            part = sum(np.where(s <= 1, np.floor((1 - s) * 100), 0.0) for s in shares)
+            score += least * np.floor(part / 2)
+        if most:
+            part = sum(np.where(s <= 1, np.floor(s * 100), 0.0) for s in shares)
+            score += most * np.floor(part / 2)
+        balanced = self.number("balancedresource.weight", 1)
+        if balanced:
+            score += balanced * self._balance(shape, nodes, shares)
+        return score + self._taints(shape, nodes)
+
+    def _balance(self, shape: Shape, nodes: Any, shares: list[Float64]) -> Float64:
+        gpu = self.session.tables.gpu_dim
+        columns = [np.minimum(s, 1.0) for s in shares]
+        if gpu >= 0 and shape.request[gpu]:
+            capacity = self.session.tables.nodes.allocatable[gpu][nodes]
+            taken = capacity - self.session.free[gpu][nodes] + shape.request[gpu]
+            columns.append(np.minimum(taken / np.maximum(capacity, 1), 1.0))
+        deviation = np.std(np.stack(columns), axis=0)
+        result: Float64 = np.floor((1 - deviation) * 100)
+        return result
+
+    def _taints(self, shape: Shape, nodes: Any) -> Float64:
+        weight = self.number("tainttoleration.weight", 3)
+        examples, codes = self.session.tables.nodes.taints()
+        counts = np.array(
+            [
+                sum(
+                    taint.effect == "PreferNoSchedule"
+                    and not any(
+                        t.effect in ("", taint.effect)
+                        and t.key in ("", taint.key)
+                        and (t.operator == "Exists" or t.value == taint.value)
+                        for t in shape.tolerations
+                    )
+                    for taint in node.taints
+                )
+                for node in examples
+            ],
+            dtype=np.float64,
+        )
+        here = counts[codes]
+        highest = float(here.max()) if len(here) else 0.0
+        scores = np.full(len(here), 100.0) if not highest else np.floor(100 - here * 100 / highest)
+        result: Float64 = weight * scores[nodes]
+        return result

@@ -1,0 +1,624 @@
+"""Read scenario files, print the engine's decisions as JSON lines: `python -m scheduling.scenario`.
+
+It only translates: a file into a snapshot, a configuration and a question; a plan or a plugin's
+answer into names and quantities. What it cannot express it prints as unsupported.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scheduling.engine import registry
+from scheduling.engine.actions.backfill import best_effort_order
+from scheduling.engine.cycle import close, open_session
+from scheduling.engine.plugins.sla import parse_duration
+from scheduling.engine.session import Claim, JobView, Removed, RoleView, Session, Unit, Vote
+from scheduling.engine.types import (
+    PODS,
+    ActionConfig,
+    Amounts,
+    Config,
+    GangPhase,
+    Job,
+    Node,
+    Plan,
+    PluginConfig,
+    Queue,
+    QueueState,
+    Requirement,
+    Role,
+    Snapshot,
+    Taint,
+    Task,
+    TaskState,
+)
+
+log = logging.getLogger(__name__)
+
+Data = Mapping[str, Any]  # a parsed JSON object; its shape is checked where it is read
+
+NOW = 1_000_000_000.0
+"""The instant at which scenarios happen, in seconds since the epoch."""
+
+UNITS = {
+    "": 1,
+    **{unit: 1000 ** (n + 1) for n, unit in enumerate("kMGTPE")},
+    **{f"{unit}i": 1024 ** (n + 1) for n, unit in enumerate("KMGTPE")},
+}
+
+DEFAULT_TASK_PRIORITY = 1
+
+SHAPING = ("request", "node_selector", "priority", "preemptable")
+"""What tasks of one role must have in common; a role is split where they differ."""
+
+NOT_EXPRESSED = frozenset(
+    {
+        "affinity",
+        "topology_spread",
+        "volume_claims",
+        "resource_claims",
+        "revocable_zone",
+        "preemption_policy",
+        "cooldown_time",
+        "nominated_node",
+    }
+)
+NOT_EXPRESSED_OF_GROUPS = frozenset(
+    {
+        "network_topology",
+        "sub_group_policies",
+        "allocated_hypernode",
+        "nominated_hypernode",
+        "task_topology",
+        "disruption_budget",
+    }
+)
+NOT_EXPRESSED_OF_CASES = frozenset(
+    {
+        "sharding",
+        "device_claims",
+        "device_slices",
+        "disruption_budgets",
+        "storage_classes",
+        "persistent_volumes",
+        "volume_claims",
+        "node_usage",
+        "resource_quotas",
+        "hypernodes",
+    }
+)
+
+
+class UnsupportedCaseError(Exception):
+    """The case says something that the program cannot translate yet."""
+
+
+def amount(name: str, text: str) -> int:
+    """Return a quantity in the engine's unit: bytes of memory, thousandths of anything else."""
+    match = re.fullmatch(r"([+-]?[0-9.]+)(m|[kMGTPE]i?|Ki)?", str(text))
+    if match is None:
+        raise UnsupportedCaseError(f"quantity {text!r}")
+    number, unit = match[1], match[2] or ""
+    thousandths = round(float(number)) if unit == "m" else round(float(number) * 1000) * UNITS[unit]
+    if name in ("memory", "ephemeral-storage"):
+        return thousandths // 1000
+    return thousandths
+
+
+def quantity(name: str, value: int) -> str:
+    """Return an amount as a quantity."""
+    if name in ("memory", "ephemeral-storage"):
+        return str(value)
+    return str(value // 1000) if value % 1000 == 0 else f"{value}m"
+
+
+def amounts(data: Data | None) -> dict[str, int]:
+    """Return a mapping of quantities in the engine's units."""
+    return {name: amount(name, text) for name, text in (data or {}).items()}
+
+
+def refuse(data: Data, keys: Iterable[str], kind: str) -> None:
+    """Say which of the keys a case uses that cannot be translated.
+
+    Raises: UnsupportedCaseError.
+    """
+    used = sorted(key for key in keys if data.get(key))
+    if used:
+        raise UnsupportedCaseError(f"{kind}: {', '.join(used)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A case with what was translated of it."""
+
+    data: Data
+    snapshot: Snapshot
+    config: Config
+
+
+def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
+    """Translate the state and the configuration of a case, of all groups or of some."""
+    refuse(data, NOT_EXPRESSED_OF_CASES, "state")
+    priorities = {c["name"]: int(c["value"]) for c in data.get("priority_classes", [])}
+    queues = [read_queue(q) for q in data["queues"]]
+    names = {q.name for q in queues}
+    jobs = []
+    for group in data["podgroups"]:
+        key = f"{group['namespace']}/{group['name']}"
+        if groups is None or key in groups:
+            jobs.append(read_job(group, data["pods"], priorities))
+            if not group["queue"] and "" not in names:
+                queues.append(Queue(""))
+                names.add("")
+    return Case(
+        data=data,
+        snapshot=Snapshot(
+            now=NOW,
+            nodes=tuple(read_node(n) for n in data["nodes"]),
+            queues=tuple(queues),
+            jobs=tuple(jobs),
+        ),
+        config=read_config(data, data.get("actions", [])),
+    )
+
+
+def read_node(data: Data) -> Node:
+    """Translate a node; one that states no slots has none."""
+    return Node(
+        name=data["name"],
+        allocatable={PODS: 0, **amounts(data["allocatable"])},
+        labels=data.get("labels", {}),
+        taints=tuple(
+            Taint(t["key"], t.get("value", ""), t["effect"]) for t in data.get("taints", [])
+        ),
+        annotations=data.get("annotations", {}),
+    )
+
+
+def read_queue(data: Data) -> Queue:
+    """Translate a queue; its min is kept free, as in Volcano."""
+    refuse(data, ("affinity", "node_group_limits", "node_group_limits_raw", "hierarchy"), "queue")
+    deserved = data.get("deserved")
+    return Queue(
+        name=data["name"],
+        parent=data.get("parent"),
+        min=amounts(data.get("guarantee")),
+        max=amounts(data.get("capability")),
+        weight=int(data.get("weight", 1)),
+        priority=int(data.get("priority", 0)),
+        lend_min=False,
+        reclaimable=data.get("reclaimable", True),
+        state=QueueState(data.get("state", "Open")),
+        deserved=amounts(deserved) if deserved is not None else None,
+    )
+
+
+def read_job(group: Data, pods: Sequence[Data], priorities: Mapping[str, int]) -> Job:
+    """Translate a group with its pods."""
+    refuse(group, NOT_EXPRESSED_OF_GROUPS, "podgroup")
+    own = [
+        p for p in pods if p["podgroup"] == group["name"] and p["namespace"] == group["namespace"]
+    ]
+    roles, tasks = read_tasks(own, _role_minimums(group))
+    created = NOW - float(group.get("waiting_seconds", 0))
+    if "created" in group:
+        text = group["created"].replace("Z", "+00:00")
+        created = (
+            datetime.fromisoformat(text).astimezone(UTC).timestamp() if text[:4] != "0001" else 0.0
+        )
+    wait = group.get("sla_waiting_time")
+    needed = group.get("min_resources")
+    return Job(
+        key=f"{group['namespace']}/{group['name']}",
+        name=group["name"],
+        queue=group["queue"],
+        roles=roles,
+        tasks=tasks,
+        min_available=int(group["min_member"]),
+        priority=int(group.get("priority", priorities.get(group.get("priority_class", ""), 0))),
+        created_at=created,
+        phase=GangPhase(group["phase"] or "Pending"),
+        sla_waiting_seconds=parse_duration(wait) if wait else None,
+        preemptable=group.get("preemptable"),
+        min_resources=amounts(needed) if needed is not None else None,
+    )
+
+
+def _role_minimums(group: Data) -> dict[str, int]:
+    """Return the role minimums; they count only if their sum is within the group's minimum."""
+    minimums: dict[str, int] = group.get("min_task_member", {})
+    return minimums if sum(minimums.values()) <= group["min_member"] else {}
+
+
+def read_tasks(
+    pods: Sequence[Data], minimums: Mapping[str, int]
+) -> tuple[tuple[Role, ...], tuple[Task, ...]]:
+    """Translate pods into tasks, and into roles of pods that are alike."""
+    variants: dict[str, list[Data]] = {}
+    for pod in pods:
+        refuse(pod, NOT_EXPRESSED, "pod")
+        alike = json.dumps([pod.get("role", ""), *[pod.get(k) for k in SHAPING]], sort_keys=True)
+        variants.setdefault(alike, []).append(pod)
+    per_role = Counter(group[0].get("role", "") for group in variants.values())
+    roles: list[Role] = []
+    tasks: list[Task] = []
+    for position, members in enumerate(variants.values()):
+        first = members[0]
+        name = first.get("role", "")
+        is_split = per_role[name] > 1
+        if is_split and minimums.get(name):
+            raise UnsupportedCaseError("a role with a minimum whose pods differ")
+        role = Role(
+            name=f"{name}#{position}",
+            request=amounts(first["request"]),
+            replicas=len(members),
+            min_available=minimums.get(name, 0),
+            priority=int(first.get("priority", DEFAULT_TASK_PRIORITY)),
+            node_selector=first.get("node_selector", {}),
+            preemptable=first.get("preemptable", True),
+        )
+        roles.append(role)
+        tasks.extend(read_task(pod, role.name) for pod in members)
+    return tuple(roles), tuple(tasks)
+
+
+def read_task(pod: Data, role: str) -> Task:
+    """Translate a pod."""
+    node = pod.get("node")
+    state = _state(pod)
+    digits = re.search(r"(\d+)$", pod["name"])
+    return Task(
+        key=f"{pod['namespace']}/{pod['name']}",
+        role=role,
+        index=int(digits[1]) if digits else 0,
+        state=state,
+        node=pod.get("promised_node") if state is TaskState.PIPELINED else node,
+    )
+
+
+def _state(pod: Data) -> TaskState:
+    phase = pod["phase"]
+    if phase == "Pending":
+        if pod.get("promised_node"):
+            return TaskState.PIPELINED
+        return TaskState.BOUND if pod.get("node") else TaskState.PENDING
+    return TaskState(phase)
+
+
+def read_config(data: Data, actions: Sequence[str], *, has_enqueue: bool = False) -> Config:
+    """Translate tiers and actions."""
+    for name in actions:
+        if name not in registry.ACTIONS:
+            raise UnsupportedCaseError(f"action {name}")
+    arguments = data.get("action_arguments", {})
+    tiers = []
+    for tier in data["tiers"]:
+        plugins = []
+        for plugin in tier:
+            if plugin["name"] not in registry.PLUGINS:
+                raise UnsupportedCaseError(f"plugin {plugin['name']}")
+            plugins.append(
+                PluginConfig(
+                    plugin["name"],
+                    {k: _text(v) for k, v in plugin.get("arguments", {}).items()},
+                    frozenset(plugin.get("disabled", [])),
+                    frozenset(plugin.get("enabled", [])),
+                )
+            )
+        tiers.append(tuple(plugins))
+    del has_enqueue
+    return Config(
+        actions=tuple(
+            ActionConfig(n, {k: _text(v) for k, v in arguments.get(n, {}).items()}) for n in actions
+        ),
+        tiers=tuple(tiers),
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def answer_session(data: Data) -> dict[str, object]:
+    """Run the actions, or the cycles, of a case and say what was decided."""
+    if "cycles" not in data:
+        case = read_case(data)
+        session, plan = _run(case)
+        return decisions(session, plan)
+    placed: dict[str, str] = {}
+    phases: dict[str, GangPhase] = {}
+    cycles = []
+    for cycle in data["cycles"]:
+        case = read_case(data, groups=cycle["present_podgroups"])
+        snapshot = _with_binds(case.snapshot, placed, phases)
+        config = read_config(data, cycle["actions"])
+        session, plan = _run(Case(data, snapshot, config))
+        cycles.append(decisions(session, plan))
+        placed |= {b.task: b.node for b in plan.binds}
+        phases |= plan.phases
+    return {"cycles": cycles}
+
+
+def _with_binds(
+    snapshot: Snapshot, placed: Mapping[str, str], phases: Mapping[str, GangPhase]
+) -> Snapshot:
+    """Return the snapshot with earlier cycles' binds in effect."""
+    return replace(
+        snapshot,
+        jobs=tuple(
+            replace(
+                job,
+                phase=phases.get(job.key, job.phase),
+                tasks=tuple(
+                    replace(t, state=TaskState.BOUND, node=placed[t.key]) if t.key in placed else t
+                    for t in job.tasks
+                ),
+            )
+            for job in snapshot.jobs
+        ),
+    )
+
+
+def _run(case: Case) -> tuple[Session, Plan]:
+    session = open_session(case.snapshot, case.config)
+    for action in case.config.actions:
+        registry.action(action.name)(session, action.arguments)
+    return session, close(session)
+
+
+def decisions(session: Session, plan: Plan) -> dict[str, object]:
+    """Return a plan with names and quantities."""
+    binds = {b.task: b.node for b in plan.binds}
+    evicted = [e.task for e in plan.evictions]
+    pipelined = {p.task: p.node for p in plan.pipelined}
+    status: dict[str, str] = {}
+    allocated: dict[str, dict[str, str]] = {}
+    phases: dict[str, str] = {}
+    for job in session.snapshot.jobs:
+        phases[job.key] = str(plan.phases.get(job.key, job.phase))
+        roles = {r.name: r for r in job.roles}
+        held: Counter[str] = Counter()
+        for task in job.tasks:
+            status[task.key] = _status(task, binds, evicted, pipelined)
+            if status[task.key] in ("Allocated", "Binding", "Bound", "Running"):
+                held.update({PODS: 1000, **roles[task.role].request})
+        allocated[job.key] = {name: quantity(name, value) for name, value in held.items()}
+    return {
+        "binds": binds,
+        "evicted": evicted,
+        "pipelined": pipelined,
+        "podgroup_phase": phases,
+        "allocated": allocated,
+        "task_status": status,
+        "nomination_cleared": [],
+    }
+
+
+def _status(
+    task: Task, binds: Mapping[str, str], evicted: Sequence[str], pipelined: Mapping[str, str]
+) -> str:
+    if task.key in binds:
+        return "Binding"
+    if task.key in evicted:
+        return "Releasing"
+    if task.key in pipelined:
+        return "Pipelined"
+    return str(task.state)
+
+
+# -- queries ---------------------------------------------------------------------------------------
+
+
+def answer_query(data: Data) -> dict[str, object]:
+    """Ask the plugins what a case asks."""
+    case = read_case(data)
+    query = data["query"]
+    asks = [query["ask"]] if isinstance(query["ask"], str) else query["ask"]
+    result: dict[str, object] = {}
+    for ask in asks:
+        if ask not in QUERIES:
+            raise UnsupportedCaseError(f"question {ask}")
+        session = open_session(case.snapshot, case.config)
+        result["victims" if ask == "gang_victims" else ask] = QUERIES[ask](session, query)
+    return result
+
+
+def _views(session: Session) -> dict[str, tuple[JobView, RoleView, Task]]:
+    """Return each task with its views."""
+    found = {}
+    for job in session.snapshot.jobs:
+        view = session.view(job.key)
+        if view is None:
+            continue
+        roles = {r.name: r for r in view.roles}
+        for task in job.tasks:
+            found[task.key] = (view, roles[task.role], task)
+    return found
+
+
+def _asked(session: Session, query: Data) -> Iterator[tuple[str, RoleView]]:
+    views = _views(session)
+    names = query.get("pods") or [k for k, v in views.items() if v[2].state is TaskState.PENDING]
+    for name in names:
+        yield name, views[name][1]
+
+
+def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
+    """Sum the node scores of all plugins."""
+    if query.get("combined"):
+        raise UnsupportedCaseError("combined scores")
+    names = session.tables.nodes.names
+    chosen = query.get("nodes")
+    result = {}
+    for pod, role in _asked(session, query):
+        total = [0.0] * len(names)
+        for callback in session.each("node_order"):
+            total = [
+                t + float(s) for t, s in zip(total, callback(role.shape, slice(None)), strict=True)
+            ]
+        mask = session.mask(role.shape)
+        result[pod] = {
+            name: total[i]
+            for i, name in enumerate(names)
+            if (mask[i] if chosen == "feasible" else not chosen or name in chosen)
+        }
+    return result
+
+
+def node_status(session: Session, query: Data) -> dict[str, dict[str, str]]:
+    """Say whether each node passes the filters."""
+    names = session.tables.nodes.names
+    return {
+        pod: {
+            name: "ok" if ok else "unresolvable"
+            for name, ok in zip(names, session.mask(role.shape), strict=True)
+        }
+        for pod, role in _asked(session, query)
+    }
+
+
+def feasible_nodes(session: Session, query: Data) -> dict[str, list[str]]:
+    """Name the nodes that pass the filters."""
+    return {
+        pod: [name for name, state in states.items() if state == "ok"]
+        for pod, states in node_status(session, query).items()
+    }
+
+
+def job_order(session: Session, query: Data) -> list[str]:
+    """Put jobs in order."""
+    views = [view for key in query["jobs"] if (view := session.view(key)) is not None]
+    return [view.key for view in sorted(views, key=session.job_key)]
+
+
+def enqueueable(session: Session, query: Data) -> dict[str, bool]:
+    """Say which jobs would be let in."""
+    for key in query.get("first_mark_enqueued", []):
+        view = session.view(key)
+        if view is not None:
+            for callback in session.each("job_enqueued"):
+                callback(view)
+    result = {}
+    for key in query["enqueue"]:
+        view = session.view(key)
+        result[key] = view is not None and session.vote("job_enqueueable", view)
+    return result
+
+
+VETO_BY_KIND = {"preempt": "preemptable", "reclaim": "reclaimable"}
+
+
+def victims(session: Session, query: Data) -> list[str]:
+    """Name the candidates that every plugin allows, one after the other."""
+    kinds = [query["as"]] if isinstance(query["as"], str) else query["as"]
+    answers = [_victims_as(session, query, kind) for kind in kinds]
+    if any(answer != answers[0] for answer in answers):
+        raise UnsupportedCaseError("the kinds of eviction differ")
+    return answers[0]
+
+
+def _victims_as(session: Session, query: Data, kind: str) -> list[str]:
+    if kind not in VETO_BY_KIND:
+        raise UnsupportedCaseError(f"victims as {kind}")
+    views = _views(session)
+    name = query.get("preemptor") or query.get("for")
+    evictor = views.get(str(name)) if name else None
+    removed = Removed(session.width)
+    chosen = []
+    for key in query["candidates"]:
+        job, role, task = views[key]
+        unit = Unit(job, ((role, task, session.tables.nodes.index.get(task.node or "", -1)),))
+        claimant, wanted = (evictor[0], evictor[1]) if evictor is not None else (job, role)
+        claim = Claim(kind, claimant, wanted, removed)
+        if all(callback(claim, unit) for callback in session.each(VETO_BY_KIND[kind])):
+            removed.add(unit)
+            chosen.append(key)
+    return chosen
+
+
+def backfill_order(session: Session, query: Data) -> list[str]:
+    """Name the best-effort pods in the order in which they are tried."""
+    del query
+    return [
+        task.key
+        for job, _ in best_effort_order(session)
+        for role in job.roles
+        if role.shape.is_best_effort
+        for task in reversed(role.pending)
+    ]
+
+
+QUERIES: dict[str, Callable[[Session, Data], object]] = {
+    "node_scores": node_scores,
+    "node_status": node_status,
+    "feasible_nodes": feasible_nodes,
+    "job_order": job_order,
+    "enqueueable": enqueueable,
+    "victims": victims,
+    "backfill_order": backfill_order,
+}
+
+KINDS: dict[str, Callable[[Data], dict[str, object]]] = {
+    "session": answer_session,
+    "query": answer_query,
+}
+
+
+# -- the program -----------------------------------------------------------------------------------
+
+
+def cases_of(data: Data) -> Iterator[Data]:
+    """Yield the cases of a file."""
+    if "cases" in data:
+        for case in data["cases"]:
+            yield {**{k: v for k, v in data.items() if k != "cases"}, **case}
+    else:
+        yield data
+
+
+def answer(case: Data) -> dict[str, object]:
+    """Answer one case, or say why not."""
+    kind = str(case.get("kind", "controllers" if "family" in case else ""))
+    try:
+        if kind not in KINDS:
+            return {"id": case.get("id"), "unsupported": f"kind {kind or case.get('family')}"}
+        return {"id": case["id"], **KINDS[kind](case)}
+    except UnsupportedCaseError as error:
+        return {"id": case.get("id"), "unsupported": str(error)}
+    except Exception as error:  # noqa: BLE001 - one case must not end the others; it is printed
+        log.warning("case %s failed", case.get("id"), exc_info=True)
+        return {"id": case.get("id"), "unsupported": f"{type(error).__name__}: {error}"}
+
+
+def main(paths: Sequence[str]) -> int:
+    """Answer all cases of the files; 2 if one could not be read."""
+    status = 0
+    for path in paths:
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            sys.stderr.write(f"{path}: {error}\n")
+            status = 2
+            continue
+        for case in cases_of(data):
+            sys.stdout.write(json.dumps(answer(case)) + "\n")
+    return status
+
+
+if __name__ == "__main__":
+    logging.basicConfig(stream=sys.stderr, level=logging.ERROR)
+    sys.exit(main(sys.argv[1:]))
+
+__all__ = ["Amounts", "Requirement", "Vote", "answer", "main"]
