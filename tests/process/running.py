@@ -24,7 +24,7 @@ MINIMAL_ENVIRONMENT = {"PATH": os.environ["PATH"]}
 class Up:
     """One `manage.py up`: what it said, and how to reach and end it."""
 
-    def __init__(self, data: Path, **environment: str) -> None:
+    def __init__(self, data: Path, *, with_agent: bool = False, **environment: str) -> None:
         """Start it; `environment` goes on top of a minimal one."""
         self.data = data
         self.output = data.with_name(f"{data.name}.out")
@@ -32,7 +32,7 @@ class Up:
         with self.output.open("ab") as stream:
             self.offset = stream.tell()
             self.process = subprocess.Popen(
-                [sys.executable, "manage.py", "up", "--no-agent"],
+                [sys.executable, "manage.py", "up", *([] if with_agent else ["--no-agent"])],
                 cwd=CHECKOUT,
                 env={**MINIMAL_ENVIRONMENT, **ports, "TERRACE_DATA": str(data), **environment},
                 stdout=stream,
@@ -63,6 +63,20 @@ class Up:
     def pid_of(self, name: str) -> int:
         """Return the recorded pid of one child."""
         return next(entry.identity.pid for entry in record.load(self.data) if entry.name == name)
+
+    def ask(self, script: str) -> str:
+        """Run a script in this installation's Django, and return what it prints."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", "shell", "--no-imports", "--command", script],
+            cwd=CHECKOUT,
+            env={**MINIMAL_ENVIRONMENT, "TERRACE_DATA": str(self.data)},
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     def end(self) -> int:
         """Press Ctrl-C, and return its exit status."""

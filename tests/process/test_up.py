@@ -12,11 +12,24 @@ import pytest
 
 from tests.process.running import PATIENCE_SECONDS, Up, data_folder, processes_of, remove, status_of
 
+MAY_READ_ALL = 1 << 2  # CAP_DAC_READ_SEARCH, kept where only root may enter the checkout
+
 
 @pytest.fixture
 def data() -> Iterator[Path]:
     folder = data_folder()
     yield folder
+    remove(folder)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Up]:
+    """One that runs for all tests that only look at it."""
+    folder = data_folder()
+    up = Up(folder)
+    up.address()
+    yield up
+    assert up.end() == 0
     remove(folder)
 
 
@@ -90,17 +103,15 @@ def test_up_starts_a_killed_web_and_postgres_again(data: Path) -> None:
     assert processes_of(data) == []
 
 
-def test_second_up_on_the_same_data_is_refused(data: Path) -> None:
+def test_second_up_on_the_same_data_is_refused(running: Up) -> None:
     """Two supervisors never share a database; the second says where the first is."""
-    first = Up(data)
-    address = first.address()
+    address = running.address()
 
-    second = Up(data)
+    second = Up(running.data)
     second.wait_until_it_says(rf"Terrace already runs at {address} on .*End it there")
 
     assert second.process.wait(timeout=PATIENCE_SECONDS) == 1
     assert status_of(f"{address}/accounts/login/") == 200
-    assert first.end() == 0
 
 
 def test_up_works_in_an_awkward_place(awkward_data: Path) -> None:
@@ -119,31 +130,24 @@ def test_up_works_in_an_awkward_place(awkward_data: Path) -> None:
     assert processes_of(awkward_data) == []
 
 
-def test_secrets_are_closed_to_others(data: Path) -> None:
+def test_secrets_are_closed_to_others(running: Up) -> None:
     """No file with a password or key may be read by another user."""
-    up = Up(data)
-    up.address()
-
     secret = ["services.json", "secret-key", "postgres/passwords", "redis/redis.conf"]
     secret += ["login/first-login"]
-    modes = {name: stat.S_IMODE((data / name).stat().st_mode) for name in secret}
+
+    modes = {name: stat.S_IMODE((running.data / name).stat().st_mode) for name in secret}
 
     assert modes == dict.fromkeys(secret, 0o600)
-    assert up.end() == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop to another user")
-def test_servers_of_root_run_as_somebody_else(data: Path) -> None:
-    """PostgreSQL, Redis and web are not root, and cannot become it."""
-    up = Up(data)
-    up.address()
+@pytest.mark.parametrize("name", ["postgres", "redis", "web", "gateway", "worker", "loops", "beat"])
+def test_servers_of_root_run_as_somebody_else(running: Up, name: str) -> None:
+    """No server is root, nor can become it."""
+    status = Path(f"/proc/{running.pid_of(name)}/status").read_text()
+    lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
 
-    for name in ("postgres", "redis", "web"):
-        status = Path(f"/proc/{up.pid_of(name)}/status").read_text()
-        lines = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
-
-        assert "0" not in lines["Uid"].split()
-        assert "0" not in lines["Gid"].split()
-        assert lines["NoNewPrivs"] == "1"
-        assert int(lines["CapEff"], 16) & ~(1 << 2) == 0  # but, below /root, the right to read
-    assert up.end() == 0
+    assert "0" not in lines["Uid"].split()
+    assert "0" not in lines["Gid"].split()
+    assert lines["NoNewPrivs"] == "1"
+    assert int(lines["CapEff"], 16) & ~MAY_READ_ALL == 0
