@@ -68,10 +68,9 @@ class Identity:
             os.close(descriptor)
         return True
 
-    def end(self, first: signal.Signals, *, grace_seconds: float) -> None:
-        """Ask it to end with `first`; after the grace, kill it."""
+    def outlast(self, *, grace_seconds: float) -> None:
+        """Wait until it has ended; after the grace, kill it."""
         deadline = time.monotonic() + grace_seconds
-        self.send(first)
         while self.is_alive():
             if time.monotonic() > deadline:
                 self.send(signal.SIGKILL)

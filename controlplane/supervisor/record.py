@@ -3,6 +3,7 @@
 import json
 import signal
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
 from controlplane.supervisor import services
@@ -49,7 +50,11 @@ def end_leftovers(folder: Path) -> list[str]:
     """
     living = [entry for entry in load(folder) if entry.identity.is_alive()]
     living.sort(key=lambda entry: place_in_end(entry.name))
-    for entry in living:
-        entry.identity.end(entry.stop, grace_seconds=LEFTOVER_GRACE_SECONDS)
+    for _, group in groupby(living, key=lambda entry: place_in_end(entry.name)):
+        entries = list(group)
+        for entry in entries:
+            entry.identity.send(entry.stop)
+        for entry in entries:
+            entry.identity.outlast(grace_seconds=LEFTOVER_GRACE_SECONDS)
     (folder / FILE_NAME).unlink(missing_ok=True)
     return [entry.name for entry in living]
