@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from django.utils.translation import gettext as _
@@ -34,9 +34,13 @@ def charts(samples: Sequence[Usage]) -> list[Chart]:
             title,
             series,
             x_title=_("time"),
-            write=lambda value, unit=unit: f"{value:.3g}{unit}",  # type: ignore[misc] -- a default binds the loop's unit
+            write=_writer(unit),
             layout={"yaxis": {"ticksuffix": unit, "rangemode": "tozero"}},
         )
         for title, unit, series in named
         if series
     ]
+
+
+def _writer(unit: str) -> Callable[[float], str]:
+    return lambda value: f"{value:.3g}{unit}"

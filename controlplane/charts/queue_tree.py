@@ -30,6 +30,7 @@ def chart(rows: Sequence[QueueRow], resource: str) -> Chart:
                 "parents": [str(row.parent_id) if row.parent_id else "" for row in rows],
                 "values": [size[row.id] for row in rows],
                 "branchvalues": "total",
+                "sort": False,
                 "marker": {
                     "colors": [_ratio(row) for row in rows],
                     "colorscale": SCALE,

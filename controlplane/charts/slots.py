@@ -44,7 +44,7 @@ def chart(found: ClusterMap) -> Chart:
                 "xgap": 2,
                 "ygap": 2,
                 "hoverongaps": False,
-                "showscale": False,  # its colour bar sets style attributes, which the policy forbids
+                "showscale": False,  # a colour bar sets style attributes; the policy forbids them
             },
         ],
         layout={

@@ -77,7 +77,7 @@ def _bars(token: str, attempts: Sequence[Attempt], now: datetime) -> PlotlyJson 
 
 
 def _waiting(job: Job, attempts: Sequence[Attempt], tasks: Sequence[str]) -> PlotlyJson:
-    first = {}
+    first: dict[str, datetime] = {}
     for attempt in attempts:
         name = _task(attempt)
         first[name] = min(first.get(name, attempt.bound_at), attempt.bound_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from django.utils.translation import gettext as _
 
@@ -33,5 +33,5 @@ def charts(series: Mapping[str, Sequence[Series]]) -> list[Chart]:
     return found
 
 
-def _writer(unit: str):  # noqa: ANN202 -- a closure over the unit
+def _writer(unit: str) -> Callable[[float], str]:
     return lambda value: f"{value:.3g}{unit}"

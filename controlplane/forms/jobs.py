@@ -1,4 +1,4 @@
-"""The job form: POST fields to a plain document and back, and problems to the fields they are about.
+"""The job form: POST fields to a plain document and back, and problems to their fields.
 
 The form is another way to write the plain representation of a spec; `scheduling.spec.parse` judges
 it as it judges YAML. What a document says beyond the fields travels in hidden `extra` fields, so
@@ -296,7 +296,7 @@ def _role_part(number: int, role: Document) -> Part:
         if amount := role.pop(name, 0):
             values[short] = write(amount)
     values["shell"], values["command"] = _command_fields(role.pop("command", None))
-    if "args" in role and role["args"]:
+    if role.get("args"):
         values["args"] = shlex.join(role.pop("args"))
     if (
         isinstance(role.get("depends_on"), dict)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject
 
-from tenants.domain.access import load_actor
+from tenants.domain.access import Actor, load_actor
+from tenants.models import User
 
 
 class ActorMiddleware:
@@ -15,5 +16,12 @@ class ActorMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        request.actor = SimpleLazyObject(lambda: load_actor(request.user))  # type: ignore[attr-defined] -- ours
+        request.actor = SimpleLazyObject(lambda: _actor_of(request))  # type: ignore[attr-defined]  # ours
         return self.get_response(request)
+
+
+def _actor_of(request: HttpRequest) -> Actor:
+    """Load the rights of whoever is signed in; nobody has none."""
+    if isinstance(request.user, User):
+        return load_actor(request.user)
+    return Actor(None, "anonymous")

@@ -15,7 +15,10 @@ def feed(request: PageRequest) -> HttpResponse:
         "person": request.GET.get("person", "").strip()[:150],
     }
     found = list_activity(
-        request.actor, **where, before=int(before) if before.isdecimal() else None
+        request.actor,
+        action=where["action"],
+        person=where["person"],
+        before=int(before) if before.isdecimal() else None,
     )
     context = {"rows": found.rows, "next_cursor": found.next_cursor, "where": where}
     return render_page(request, "activity/list.html", context, section="pages:activity")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from controlplane.charts import metrics as metric_charts
+from controlplane.charts import slots as slot_chart
 from controlplane.charts import timeline as timeline_chart
 from controlplane.charts import usage as usage_charts
 from controlplane.pages.status_line import status_line
@@ -112,8 +113,6 @@ def my_jobs_of(actor: Actor) -> Context:
 
 def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
     """Load the map of a cluster; the argument is the colouring."""
-    from controlplane.charts import slots as slot_chart  # noqa: PLC0415 -- keeps the import light
-
     cluster = Cluster.objects.filter(id=cluster_id).first()
     if cluster is None:
         raise NotFound("cluster")

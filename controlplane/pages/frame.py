@@ -1,16 +1,19 @@
-"""What surrounds every page: who looks, the scope menu, alarms; and the shortcut that renders it."""
+"""What surrounds every page: who looks, the scope menu, alarms; and what renders it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
-from typing import Concatenate, ParamSpec
+from functools import update_wrapper
+from typing import Concatenate, ParamSpec, cast
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django_htmx.middleware import HtmxDetails
@@ -61,16 +64,19 @@ class Frame:
 
 
 def page(
-    view: Callable[Concatenate[PageRequest, P], HttpResponse],
-) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
-    """Let only signed-in people reach a view."""
+    view: Callable[Concatenate[PageRequest, P], HttpResponseBase],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
+    """Let only signed-in people reach a view, and those with a first password only change it."""
 
-    @login_required
-    @wraps(view)
-    def checked(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        return view(request, *args, **kwargs)  # type: ignore[arg-type] -- login_required and ActorMiddleware make it one
+    def checked(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        signed_in = cast("PageRequest", request)  # login_required and ActorMiddleware saw to it
+        if signed_in.user.must_change_password:
+            messages.info(request, _("Choose a password of your own first."))
+            return HttpResponseRedirect(reverse("account_change_password"))
+        return view(signed_in, *args, **kwargs)
 
-    return checked
+    update_wrapper(checked, view)
+    return login_required(checked)
 
 
 def now() -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from uuid import UUID
 
 import yaml
@@ -36,7 +37,7 @@ LOG_TAIL_BYTES = 64 * 1024
 
 
 def _render(
-    request: PageRequest, job: Job, tab: str, template: str, context: dict[str, object]
+    request: PageRequest, job: Job, tab: str, template: str, context: Mapping[str, object]
 ) -> HttpResponse:
     full = {
         **fragments.job_header_of(request.actor, job),
@@ -247,7 +248,7 @@ def _redacted(spec: object) -> object:
     """Hide the values of variables, which may be secrets; their names stay."""
     if isinstance(spec, dict):
         return {
-            key: {name: "***" for name in value}
+            key: dict.fromkeys(value, "***")
             if key == "env" and isinstance(value, dict)
             else _redacted(value)
             for key, value in spec.items()

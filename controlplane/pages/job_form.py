@@ -29,10 +29,9 @@ from scheduling.models import ImageRule, Node
 from scheduling.spec import job_plugins
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, Parsed, read
-from scheduling.spec.problems import Problem
 from scheduling.spec.volcano import to_manifest
 from tenants.domain.access import Verb, may
-from tenants.domain.errors import Conflict, Denied, Invalid
+from tenants.domain.errors import Conflict, Denied, Invalid, Problem
 
 MODES = ("form", "yaml")
 SPOOL_BYTES = 8 * 1024 * 1024
@@ -136,7 +135,7 @@ def _keep_upload(request: PageRequest, form: JobForm) -> None:
     form.code_file_id = str(stored.id)
 
 
-def _archive(uploads: list[UploadedFile]) -> File[bytes]:
+def _archive(uploads: list[UploadedFile[bytes]]) -> File[bytes]:
     """Pack several files into one archive, as the agent takes it."""
     packed = SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 -- closed with the request
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -179,7 +178,7 @@ def _submit(
 # --- showing --------------------------------------------------------------------------------------
 
 
-def _show(  # noqa: PLR0913 -- what the page consists of
+def _show(
     request: PageRequest,
     form: JobForm | None,
     *,

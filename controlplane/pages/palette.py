@@ -17,7 +17,7 @@ def found(request: PageRequest) -> HttpResponse:
     """Answer with links for the typed words."""
     text = request.GET.get("q", "").strip()[:100]
     entries = [entry for entry in _pages() if text.lower() in entry[1].lower()]
-    context = {"pages": entries[:MOST], "queues": [], "jobs": []}
+    context: dict[str, object] = {"pages": entries[:MOST], "queues": [], "jobs": []}
     if text:
         queues = Queue.objects.visible_to(request.actor).filter(name__icontains=text)
         context["queues"] = list(queues.order_by("name")[:MOST])

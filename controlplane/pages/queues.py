@@ -55,7 +55,7 @@ def tree(request: PageRequest) -> HttpResponse:
     return _show_tree(request, cluster, rows, resource, form)
 
 
-def _show_tree(  # noqa: PLR0913, PLR0917 -- what the page consists of
+def _show_tree(
     request: PageRequest,
     cluster: Cluster,
     rows: Sequence[QueueRow],

@@ -249,7 +249,7 @@ def span_of(job: Any, which: str, now: datetime) -> SafeString:
         return format_html(
             '<time datetime="{}" data-since>{}</time>', iso(begin), duration(now - begin)
         )
-    return format_html("{}", duration((end or begin) - begin))
+    return format_html("{}", duration(end - begin) if end else "")
 
 
 @register.inclusion_tag("_task_bar.html")
@@ -304,16 +304,15 @@ def slot_bar(load: Any) -> dict[str, object]:
     """Draw a node's GPUs as squares: free, busy, held but idle, or broken."""
     slots = []
     for number, slot in enumerate(load.slots):
-        token = slot.state
-        if token == "busy" and slot.percent is not None and slot.percent < IDLE_PERCENT:
-            token = "idle"
+        is_idle = slot.percent is not None and slot.percent < IDLE_PERCENT
+        look = "idle" if slot.state == "busy" and is_idle else slot.state
         used = UNKNOWN if slot.percent is None else f"{slot.percent:.0f} %"
         job = f" · {slot.job.name}" if slot.job else ""
-        words = _SLOT_WORDS[token]
+        words = _SLOT_WORDS[look]
         slots.append(
             {
                 "x": number * SLOT_PIXELS + 1,
-                "token": token,
+                "token": look,
                 "title": f"GPU {slot.device.index}: {words}, {used}{job}",
             }
         )
@@ -377,26 +376,3 @@ def spec_request(spec: Any) -> str:
 def rung_glyph(state: str) -> dict[str, str]:
     """Draw whether a rung is passed, fails, or was not reached."""
     return {"token": {"passed": "succeeded", "failed": "pending"}.get(str(state), "queued")}
-
-
-@register.simple_tag
-def rung_label(name: str) -> str:
-    """Return the words of a rung of the explain ladder."""
-    return {
-        "queue": _("The spec is valid, its queue exists and is open"),
-        "dependencies": _("What it depends on is ready"),
-        "quota": _("Quotas leave room"),
-        "max": _("Max of the queue and of each queue above"),
-        "gang": _("The gang can start together"),
-        "order": _("Its turn in the order and share"),
-        "nodes": _("Nodes fit"),
-        "topology": _("Topology"),
-        "room": _("Room is being made or kept"),
-        "start": _("Bind, image, start"),
-    }.get(name, name)
-
-
-@register.filter
-def facts_line(facts: Mapping[str, object]) -> str:
-    """Write a rung's numbers in one line."""
-    return ", ".join(f"{name} {value}" for name, value in facts.items() if value not in (None, ""))

@@ -15,7 +15,7 @@ register = template.Library()
 def styled(field: BoundField) -> SafeString:
     """Draw a bound field with the class of its widget, tied to its error."""
     kind = {"select": "select", "textarea": "textarea"}.get(field.widget_type, "input")
-    attributes = {"class": kind}
+    attributes: dict[str, str | bool] = {"class": kind}
     if field.errors:
         attributes |= {"aria-invalid": "true", "aria-describedby": f"{field.id_for_label}-error"}
     return field.as_widget(attrs=attributes)

@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from uuid import UUID, uuid4
+from typing import Any
+from uuid import UUID
 
 from scheduling.models import (
     Attempt,
@@ -53,9 +54,12 @@ TASK_STATE = {
 }
 REASONS = (
     ("gang_incomplete", {"placeable": 3, "running": 0, "min_available": 8, "role": "worker",
-                         "nodes": 8, "request": {GPU: 1000}, "histogram": {"Insufficient nvidia.com/gpu": 8}}),
-    ("queue_max", {"queue": "vision", "resource": GPU, "requested": 8000, "allocated": 28000, "max": 32000}),
-    ("queue_share", {"queue": "speech", "resource": GPU, "requested": 4000, "allocated": 12000, "deserved": 12000}),
+                         "nodes": 8, "request": {GPU: 1000},
+                         "histogram": {"Insufficient nvidia.com/gpu": 8}}),
+    ("queue_max", {"queue": "vision", "resource": GPU, "requested": 8000, "allocated": 28000,
+                   "max": 32000}),
+    ("queue_share", {"queue": "speech", "resource": GPU, "requested": 4000, "allocated": 12000,
+                     "deserved": 12000}),
 )  # fmt: skip
 NAMES = ("resnet-train", "llm-pretrain", "asr-finetune", "quantize-8bit", "eval-suite", "detector",
          "tokenize", "ablation", "sweep", "export-onnx")  # fmt: skip
@@ -79,7 +83,7 @@ def make_cluster(name: str, now: datetime) -> tuple[Cluster, Queue]:
     return cluster, root
 
 
-def make_queue(  # noqa: PLR0913, PLR0917 -- what a queue has
+def make_queue(
     cluster: Cluster,
     unit: OrgUnit | None,
     parent: Queue | None,
@@ -113,7 +117,7 @@ def make_job(  # noqa: PLR0913 -- what a job has
     phase: str = "Pending",
     replicas: int = 2,
     gpu_milli: int = 1000,
-    **more: object,
+    **more: Any,
 ) -> Job:
     """Write a job of one role with its tasks, in some phase."""
     assert queue.unit is not None
@@ -278,14 +282,14 @@ def _jobs(
     jobs = []
     for number, phase in enumerate(phases):
         created = now - timedelta(minutes=7 * number + dice.randrange(6))
-        more: dict[str, object] = {}
+        more: dict[str, Any] = {}
         if phase == "Pending" and number % 4:
             code, params = dice.choice(REASONS)
             more = {"reason_code": code, "reason_params": params, "gang_phase": "Inqueue"}
         if phase not in {"Pending", "Aborted"}:
             more["started_at"] = created + timedelta(seconds=dice.randrange(5, 900))
         if phase in {"Completed", "Failed", "Terminated"}:
-            more["finished_at"] = more["started_at"] + timedelta(seconds=dice.randrange(60, 9000))  # type: ignore[operator] -- set above
+            more["finished_at"] = more["started_at"] + timedelta(seconds=dice.randrange(60, 9000))
         jobs.append(
             make_job(
                 dice.choice(leaves),
@@ -294,7 +298,7 @@ def _jobs(
                 created,
                 phase=phase,
                 replicas=dice.choice((1, 2, 2, 4)),
-                **more,  # type: ignore[arg-type] -- columns of Job
+                **more,
             )
         )
     return jobs
@@ -313,11 +317,13 @@ def _place(jobs: Sequence[Job], nodes: Sequence[Node], now: datetime, dice: rand
             attempt = run_task(task, by_id[device.node_id], job.queue, [device], now)
             usage.append(
                 Usage(node_id=device.node_id, device_uuid=device.uuid, at=now,
-                      gpu_percent=dice.choice((2.0, 55.0, 78.0, 91.0, 97.0)), gpu_memory_bytes=40 * GIB)
+                      gpu_percent=dice.choice((2.0, 55.0, 78.0, 91.0, 97.0)),
+                      gpu_memory_bytes=40 * GIB)
             )  # fmt: skip
             _output(job, attempt, now, dice)
     usage += [
-        Usage(node=node, at=now, cpu_milli=dice.randrange(4000, 60000), memory_bytes=dice.randrange(20, 200) * GIB)
+        Usage(node=node, at=now, cpu_milli=dice.randrange(4000, 60000),
+              memory_bytes=dice.randrange(20, 200) * GIB)
         for node in nodes
     ]  # fmt: skip
     Usage.objects.bulk_create(usage)
@@ -382,8 +388,3 @@ def make_history(job: Job, now: datetime) -> None:
             for number, (subject, event, before, after) in enumerate(steps, start=1)
         ]
     )  # fmt: skip
-
-
-def new_id() -> UUID:
-    """Return an id that names nothing."""
-    return uuid4()

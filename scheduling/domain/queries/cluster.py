@@ -243,7 +243,7 @@ def load_node(cluster: Cluster, name: str) -> Node:
 
 
 def live_attempts(scope: Scope, node: Node) -> tuple[list[Attempt], int]:
-    """Return the attempts on a node whose jobs the scope may read, and how many others there are."""
+    """Return a node's live attempts of jobs that the scope reads, and how many others there are."""
     live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
     readable = live.filter(job__in=Job.objects.visible_to(scope).values("id"))
     shown = list(

@@ -356,7 +356,7 @@ class OwnJobs:
 
 
 def own_jobs(actor: Actor, *, limit: int = 50) -> OwnJobs:
-    """Return the actor's own jobs: all that live (the newest) and the last that ended: two queries."""
+    """Return the actor's own jobs: the newest that live, the last that ended: two queries."""
     mine = (
         Job.objects.visible_to(actor)
         .filter(owner_id=actor.user_id)
