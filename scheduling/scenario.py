@@ -19,9 +19,12 @@ from typing import Any
 
 from scheduling.engine import registry
 from scheduling.engine.actions.backfill import best_effort_order
+from scheduling.engine.actions.serving import roles_in_order
 from scheduling.engine.cycle import close, open_session
+from scheduling.engine.plugins import usage
 from scheduling.engine.plugins.sla import parse_duration
-from scheduling.engine.session import Claim, JobView, Removed, RoleView, Session, Unit, Vote
+from scheduling.engine.session import Claim, JobView, Plugin, Removed, RoleView, Session, Unit, Vote
+from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
 from scheduling.engine.types import (
     PODS,
     ActionConfig,
@@ -91,7 +94,6 @@ NOT_EXPRESSED_OF_CASES = frozenset(
         "storage_classes",
         "persistent_volumes",
         "volume_claims",
-        "node_usage",
         "resource_quotas",
         "hypernodes",
     }
@@ -159,11 +161,18 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
             if not group["queue"] and "" not in names:
                 queues.append(Queue(""))
                 names.add("")
+    alone = [p for p in data["pods"] if not p["podgroup"]]
+    if alone and groups is None:
+        jobs.extend(read_lonely(pod) for pod in alone)
+        if "" not in names:
+            queues.append(Queue(""))
     return Case(
         data=data,
         snapshot=Snapshot(
             now=NOW,
-            nodes=tuple(read_node(n) for n in data["nodes"]),
+            nodes=tuple(
+                read_node(n, data.get("node_usage", {}).get(n["name"])) for n in data["nodes"]
+            ),
             queues=tuple(queues),
             jobs=tuple(jobs),
         ),
@@ -171,7 +180,7 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
     )
 
 
-def read_node(data: Data) -> Node:
+def read_node(data: Data, load: Data | None = None) -> Node:
     """Translate a node; one that states no slots has none."""
     return Node(
         name=data["name"],
@@ -180,13 +189,24 @@ def read_node(data: Data) -> Node:
         taints=tuple(
             Taint(t["key"], t.get("value", ""), t["effect"]) for t in data.get("taints", [])
         ),
-        annotations=data.get("annotations", {}),
+        annotations={**data.get("annotations", {}), **_usage(load)},
     )
+
+
+def _usage(load: Data | None) -> dict[str, str]:
+    """Translate a node's measured load."""
+    if load is None or load["age_seconds"] is None:
+        return {}
+    return {
+        usage.CPU_PERCENT: str(load["cpu_avg_percent"]),
+        usage.MEMORY_PERCENT: str(load["memory_avg_percent"]),
+        usage.MEASURED_AT: str(NOW - load["age_seconds"]),
+    }
 
 
 def read_queue(data: Data) -> Queue:
     """Translate a queue; its min is kept free, as in Volcano."""
-    refuse(data, ("affinity", "node_group_limits", "node_group_limits_raw", "hierarchy"), "queue")
+    refuse(data, ("hierarchy",), "queue")
     deserved = data.get("deserved")
     return Queue(
         name=data["name"],
@@ -199,7 +219,25 @@ def read_queue(data: Data) -> Queue:
         reclaimable=data.get("reclaimable", True),
         state=QueueState(data.get("state", "Open")),
         deserved=amounts(deserved) if deserved is not None else None,
+        annotations=_queue_annotations(data),
     )
+
+
+def _queue_annotations(data: Data) -> dict[str, str]:
+    """Translate what plugins read from a queue's annotations."""
+    found = {}
+    affinity = data.get("affinity")
+    if affinity:
+        found[QUEUE_AFFINITY] = json.dumps(
+            {kind: affinity.get(f"node_group_{kind}", {}) for kind in ("affinity", "anti_affinity")}
+        )
+    if "node_group_limits_raw" in data:
+        found[QUEUE_GROUP_LIMITS] = data["node_group_limits_raw"]
+    elif data.get("node_group_limits"):
+        found[QUEUE_GROUP_LIMITS] = json.dumps(
+            {group: amounts(limit) for group, limit in data["node_group_limits"].items()}
+        )
+    return found
 
 
 def read_job(group: Data, pods: Sequence[Data], priorities: Mapping[str, int]) -> Job:
@@ -231,6 +269,12 @@ def read_job(group: Data, pods: Sequence[Data], priorities: Mapping[str, int]) -
         preemptable=group.get("preemptable"),
         min_resources=amounts(needed) if needed is not None else None,
     )
+
+
+def read_lonely(pod: Data) -> Job:
+    """Translate a pod without a group into a job of its own."""
+    roles, tasks = read_tasks([pod], {})
+    return Job(f"{tasks[0].key} alone", pod["name"], "", roles, tasks, 0, phase=GangPhase.RUNNING)
 
 
 def _role_minimums(group: Data) -> dict[str, int]:
@@ -304,7 +348,7 @@ def read_config(data: Data, actions: Sequence[str], *, has_enqueue: bool = False
     for tier in data["tiers"]:
         plugins = []
         for plugin in tier:
-            if plugin["name"] not in registry.PLUGINS:
+            if plugin["name"] not in KNOWN:
                 raise UnsupportedCaseError(f"plugin {plugin['name']}")
             plugins.append(
                 PluginConfig(
@@ -326,6 +370,21 @@ def read_config(data: Data, actions: Sequence[str], *, has_enqueue: bool = False
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+class TestRejecter(Plugin):
+    """Rejects the admission of one group; made up by the source's tests."""
+
+    name = "test-rejecter"
+
+    def job_enqueueable(self, job: JobView) -> Vote:
+        """Reject the named group."""
+        is_named = job.job.name == self.arguments["reject_podgroup"]
+        return Vote.REJECT if is_named else Vote.PERMIT
+
+
+HELPERS: dict[str, type[Plugin]] = {TestRejecter.name: TestRejecter}
+KNOWN = {**registry.PLUGINS, **HELPERS}
 
 
 # -- sessions --------------------------------------------------------------------------------------
@@ -372,7 +431,7 @@ def _with_binds(
 
 
 def _run(case: Case) -> tuple[Session, Plan]:
-    session = open_session(case.snapshot, case.config)
+    session = open_session(case.snapshot, case.config, plugins=KNOWN)
     for action in case.config.actions:
         registry.action(action.name)(session, action.arguments)
     return session, close(session)
@@ -430,7 +489,7 @@ def answer_query(data: Data) -> dict[str, object]:
     for ask in asks:
         if ask not in QUERIES:
             raise UnsupportedCaseError(f"question {ask}")
-        session = open_session(case.snapshot, case.config)
+        session = open_session(case.snapshot, case.config, plugins=KNOWN)
         result["victims" if ask == "gang_victims" else ask] = QUERIES[ask](session, query)
     return result
 
@@ -450,15 +509,13 @@ def _views(session: Session) -> dict[str, tuple[JobView, RoleView, Task]]:
 
 def _asked(session: Session, query: Data) -> Iterator[tuple[str, RoleView]]:
     views = _views(session)
-    names = query.get("pods") or [k for k, v in views.items() if v[2].state is TaskState.PENDING]
+    names = query.get("pods") or list(views)
     for name in names:
         yield name, views[name][1]
 
 
 def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
     """Sum the node scores of all plugins."""
-    if query.get("combined"):
-        raise UnsupportedCaseError("combined scores")
     names = session.tables.nodes.names
     chosen = query.get("nodes")
     result = {}
@@ -483,10 +540,30 @@ def node_status(session: Session, query: Data) -> dict[str, dict[str, str]]:
     return {
         pod: {
             name: "ok" if ok else "unresolvable"
-            for name, ok in zip(names, session.mask(role.shape), strict=True)
+            for name, ok in zip(names, _passes(session, role.shape), strict=True)
         }
         for pod, role in _asked(session, query)
     }
+
+
+def _passes(session: Session, shape: Shape) -> Bools:
+    """Return bool[N]: nodes that pass all filters, room not considered."""
+    passes = session.mask(shape)
+    for callback in session.each("node_room"):
+        passes &= callback(shape, slice(None))
+    return passes
+
+
+def steps(session: Session, query: Data) -> list[bool]:
+    """Check and place, one after the other."""
+    views = _views(session)
+    answers = []
+    for step in query["steps"]:
+        job, role, _ = views[step["pod"]]
+        node = session.tables.nodes.index[step["node"]]
+        fits = bool(_passes(session, role.shape)[node])
+        answers.append(fits if step["op"] == "check" else session.place(job, role, node))
+    return answers
 
 
 def feasible_nodes(session: Session, query: Data) -> dict[str, list[str]]:
@@ -554,7 +631,7 @@ def backfill_order(session: Session, query: Data) -> list[str]:
     return [
         task.key
         for job, _ in best_effort_order(session)
-        for role in job.roles
+        for role in roles_in_order(session, job)
         if role.shape.is_best_effort
         for task in reversed(role.pending)
     ]
@@ -568,6 +645,7 @@ QUERIES: dict[str, Callable[[Session, Data], object]] = {
     "enqueueable": enqueueable,
     "victims": victims,
     "backfill_order": backfill_order,
+    "steps": steps,
 }
 
 KINDS: dict[str, Callable[[Data], dict[str, object]]] = {

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scheduling.engine import registry
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import EntryKind, Session
+from scheduling.engine.session import EntryKind, Plugin, Session
 from scheduling.engine.tables import Int64, Memo, prepare
 from scheduling.engine.types import (
     Binding,
@@ -39,11 +41,20 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
     return close(session)
 
 
-def open_session(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Session:
-    """Return a session with its plugins, nothing decided yet."""
+def open_session(
+    snapshot: Snapshot,
+    config: Config,
+    *,
+    memo: Memo | None = None,
+    plugins: Mapping[str, type[Plugin]] = registry.PLUGINS,
+) -> Session:
+    """Return a session with its plugins, nothing decided yet.
+
+    Raises: ValueError for an action or plugin that is not known.
+    """
     session = Session(snapshot, config, prepare(snapshot, memo))
     for tier in config.tiers:
-        session.add_tier([(registry.plugin(p.name)(session, p), p) for p in tier])
+        session.add_tier([(registry.plugin(p.name, plugins)(session, p), p) for p in tier])
     return session
 
 
@@ -133,6 +144,8 @@ def _job_reasons(session: Session) -> dict[str, Reason]:
     unknown, blocked = Reason(ReasonCode.NOT_CONSIDERED), Reason(ReasonCode.NOT_RUNNABLE)
     reasons: dict[str, Reason] = dict.fromkeys(session.tables.blocked, blocked)
     for group in session.groups:
+        if not group.first.pending_count:
+            continue
         reason = group.reason or unknown
         if len(group.rows) == 1 and not group.position:
             reasons[group.rows[0].job.key] = reason

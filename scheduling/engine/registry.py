@@ -19,6 +19,7 @@ from scheduling.engine.plugins.conformance import Conformance
 from scheduling.engine.plugins.drf import Drf
 from scheduling.engine.plugins.fair_users import FairUsers
 from scheduling.engine.plugins.gang import Gang
+from scheduling.engine.plugins.nodegroup import NodeGroup
 from scheduling.engine.plugins.nodeorder import NodeOrder
 from scheduling.engine.plugins.overcommit import Overcommit
 from scheduling.engine.plugins.packing import Packing
@@ -28,6 +29,7 @@ from scheduling.engine.plugins.proportion import Proportion
 from scheduling.engine.plugins.queue_policy import QueuePolicies
 from scheduling.engine.plugins.shares import Shares
 from scheduling.engine.plugins.sla import Sla
+from scheduling.engine.plugins.usage import Usage
 from scheduling.engine.session import Plugin, Session
 
 Action = Callable[[Session, Mapping[str, str]], None]
@@ -47,7 +49,9 @@ PLUGINS: dict[str, type[Plugin]] = {
     for plugin in (
         Binpack,
         Capacity,
+        NodeGroup,
         NodeOrder,
+        Usage,
         Overcommit,
         Proportion,
         Conformance,
@@ -74,11 +78,11 @@ def action(name: str) -> Action:
     return ACTIONS[name]
 
 
-def plugin(name: str) -> type[Plugin]:
+def plugin(name: str, known: Mapping[str, type[Plugin]] = PLUGINS) -> type[Plugin]:
     """Return the plugin of that name.
 
     Raises: ValueError naming the known ones.
     """
-    if name not in PLUGINS:
-        raise ValueError(f"unknown plugin {name!r}; known are {', '.join(sorted(PLUGINS))}")
-    return PLUGINS[name]
+    if name not in known:
+        raise ValueError(f"unknown plugin {name!r}; known are {', '.join(sorted(known))}")
+    return known[name]

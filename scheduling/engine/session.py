@@ -382,6 +382,7 @@ CALLBACKS = (
     "job_enqueueable",
     "job_enqueued",
     "predicate",
+    "node_room",
     "node_order",
     "allocatable",
     "gang_allocatable",
@@ -399,6 +400,7 @@ CALLBACKS = (
 FLAG_OF = {
     "job_enqueueable": "job_enqueued",
     "gang_allocatable": "allocatable",
+    "node_room": "predicate",
     "victim_order": "queue_order",
     "job_overdue": "job_order",
     "preempt_jobs": "preemptable",
@@ -731,6 +733,8 @@ class Session:
             for d, amount in view.shape.items:
                 future = self.free[d][nodes] + self.releasing[d][nodes] - self.promised[d][nodes]
                 fits &= future >= amount
+        for callback in self.each("node_room"):
+            fits &= callback(view.shape, nodes)
         scores: Float64 = np.where(fits, 0.0, -np.inf)
         for callback in self.each("node_order"):
             scores += callback(view.shape, nodes)
@@ -761,6 +765,8 @@ class Session:
             fits &= self.focus
         for d, amount in shape.items:
             fits &= self.free[d] + self.releasing[d] - self.promised[d] >= amount
+        for callback in self.each("node_room"):
+            fits &= callback(shape, slice(None))
         return fits
 
     def best_future_node(self, shape: Shape) -> int:

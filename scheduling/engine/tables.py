@@ -49,6 +49,11 @@ SHAPE_ANNOTATIONS = frozenset(
 )
 """Annotations of a role that decide where its tasks may run."""
 
+QUEUE_AFFINITY = "terrace/node-group-affinity"
+QUEUE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"
+QUEUE_RULES = frozenset({QUEUE_AFFINITY, QUEUE_GROUP_LIMITS})
+"""Annotations of queues that decide where their tasks may run."""
+
 ShapeKey = tuple[object, ...]
 Signature = tuple[object, ...]
 
@@ -88,6 +93,7 @@ class Shape:
         "index",
         "is_best_effort",
         "items",
+        "queue",
         "request",
         "selector",
         "tolerations",
@@ -95,9 +101,13 @@ class Shape:
         "vector",
     )
 
-    def __init__(self, *, index: int, request: list[int], gpu_milli: int, role: Role) -> None:
+    def __init__(
+        self, *, index: int, request: list[int], gpu_milli: int, role: Role, queue: str
+    ) -> None:
         """Keep what the role says about placement."""
         self.index = index
+        self.queue = queue
+        """The queue, where a queue's rules decide about nodes too; else empty."""
         self.request = request
         self.vector: Int64 = np.array(request, dtype=np.int64)
         self.items: tuple[tuple[int, int], ...] = tuple(
@@ -347,8 +357,11 @@ class Tables:
     `used`, `releasing` and `promised` are int64[R, N]; `used` contains `releasing`.
     """
 
-    def __init__(self, resources: Resources, nodes: NodeTable) -> None:
+    def __init__(
+        self, resources: Resources, nodes: NodeTable, *, has_queue_rules: bool = False
+    ) -> None:
         """Start with empty nodes and no jobs."""
+        self.has_queue_rules = has_queue_rules
         self.resources = resources
         self.nodes = nodes
         width = len(resources.names)
@@ -383,16 +396,17 @@ class Tables:
         self.owner_allocated: dict[str, dict[str, list[int]]] = {}
         """Queue -> owner -> what the owner's jobs hold there."""
         self._shape_by_key: dict[ShapeKey, Shape] = {}
-        self._shape_by_role: dict[int, tuple[Role, Shape]] = {}
+        self._shape_by_role: dict[tuple[int, str], tuple[Role, Shape]] = {}
         self.jobs: tuple[Job, ...] = ()
         self.job_ids: Int64 = _ids(())
 
-    def shape_of(self, role: Role) -> Shape:
+    def shape_of(self, role: Role, queue: str) -> Shape:
         """Return the shape of a role, making it if it is new."""
-        known = self._shape_by_role.get(id(role))
+        ruled = queue if self.has_queue_rules else ""
+        known = self._shape_by_role.get((id(role), ruled))
         if known is not None:
             return known[1]
-        key = shape_key(role)
+        key = (ruled, *shape_key(role))
         shape = self._shape_by_key.get(key)
         if shape is None:
             request = self.resources.row(role.request)
@@ -403,21 +417,26 @@ class Tables:
                 request=request,
                 gpu_milli=request[self.gpu_dim] if self.gpu_dim >= 0 else 0,
                 role=role,
+                queue=ruled,
             )
             self.shapes.append(shape)
             self._shape_by_key[key] = shape
-        self._shape_by_role[id(role)] = (role, shape)
+        self._shape_by_role[id(role), ruled] = (role, shape)
         return shape
 
     def read(self, job: Job) -> JobRow:
         """Return the row of a job, without adding it."""
-        roles = [RoleRow(role, self.shape_of(role), i) for i, role in enumerate(job.roles)]
+        roles = [
+            RoleRow(role, self.shape_of(role, job.queue), i) for i, role in enumerate(job.roles)
+        ]
         by_name = {role.name: role for role in roles}
         index = self.nodes.index
         for task in job.tasks:
             role = by_name[task.role]
             state = task.state
-            if state is TaskState.PENDING:
+            if state is TaskState.PENDING or (
+                state is TaskState.PIPELINED and role.shape.is_best_effort
+            ):
                 role.pending.append(task)
                 role.latest_not_before = max(role.latest_not_before, task.not_before)
                 continue
@@ -444,7 +463,7 @@ class Tables:
         self.rows[job.key] = row
         if row.settled_phase is not job.phase:
             self.misphased[job.key] = row
-        if row.pending_count:
+        if row.pending_count or (not job.tasks and job.phase is GangPhase.PENDING):
             if job.is_runnable:
                 self.groups.setdefault(row.signature, {})[job.key] = row
                 self._sorted_groups.pop(row.signature, None)
@@ -464,7 +483,7 @@ class Tables:
                 del self.groups[row.signature]
         self._account(row, -1)
         for role in job.roles:
-            self._shape_by_role.pop(id(role), None)
+            self._shape_by_role.pop((id(role), job.queue if self.has_queue_rules else ""), None)
 
     def group(self, signature: Signature) -> list[JobRow]:
         """Return the rows of a group by age, then key."""
@@ -569,7 +588,9 @@ def prepare(snapshot: Snapshot, memo: Memo | None = None) -> Tables:
     """
     if memo is not None and memo.tables is not None:
         tables = memo.tables
-        if memo.nodes is snapshot.nodes or _are_same(memo.nodes, snapshot.nodes):
+        if tables.has_queue_rules is not _has_queue_rules(snapshot):
+            pass
+        elif memo.nodes is snapshot.nodes or _are_same(memo.nodes, snapshot.nodes):
             if tables.jobs is snapshot.jobs:
                 return tables
             if _update(tables, snapshot):
@@ -584,6 +605,10 @@ def prepare(snapshot: Snapshot, memo: Memo | None = None) -> Tables:
 def _ids(jobs: tuple[Job, ...]) -> Int64:
     """Return the identities of the jobs, int64; valid as long as the jobs are kept."""
     return np.fromiter(map(id, jobs), dtype=np.int64, count=len(jobs))
+
+
+def _has_queue_rules(snapshot: Snapshot) -> bool:
+    return any(not QUEUE_RULES.isdisjoint(queue.annotations) for queue in snapshot.queues)
 
 
 def _are_same(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
@@ -632,7 +657,11 @@ def _read_all(snapshot: Snapshot) -> Tables:
         if job.min_resources:
             names.update(job.min_resources)
     resources = Resources(names)
-    tables = Tables(resources, NodeTable(snapshot.nodes, resources))
+    tables = Tables(
+        resources,
+        NodeTable(snapshot.nodes, resources),
+        has_queue_rules=_has_queue_rules(snapshot),
+    )
     for job in snapshot.jobs:
         tables.add(job)
     tables.jobs = snapshot.jobs

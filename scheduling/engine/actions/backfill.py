@@ -11,6 +11,7 @@ from scheduling.engine.actions.serving import (
     admitted,
     place_job,
     reason_of,
+    roles_in_order,
     serve,
 )
 from scheduling.engine.reasons import ReasonCode
@@ -84,7 +85,7 @@ def _place_best_effort(session: Session) -> None:
     )
     for job, _ in best_effort_order(session) if groups else ():
         group = groups[job.key]
-        for role in job.roles:
+        for role in roles_in_order(session, job):
             if not role.shape.is_best_effort:
                 continue
             while role.pending:

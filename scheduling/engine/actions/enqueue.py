@@ -13,7 +13,12 @@ from scheduling.engine.types import GangPhase, Reason
 def run(session: Session, arguments: Mapping[str, str]) -> None:
     """Ask the plugins for every job in phase Pending; a refusal does not hold up the next one."""
     del arguments
-    asking = [g for g in waiting_groups(session) if g.first.job.phase is GangPhase.PENDING]
+    waiting_groups(session)
+    asking = [
+        g
+        for g in session.groups
+        if g.first.job.phase is GangPhase.PENDING and (not g.is_out or not g.first.job.tasks)
+    ]
     alone = [Group(session, [row]) for group in asking for row in group.rows]
     lines = Lines(session, alone)
     refused: dict[str, Reason] = {}

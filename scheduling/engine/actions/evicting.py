@@ -89,7 +89,7 @@ def victim_keys(session: Session, action: str, queue: QueueView, priority: int) 
     return found
 
 
-def gather(session: Session, keys: Iterable[str]) -> Victims:
+def gather(session: Session, keys: Iterable[str], *, claimant: QueueView) -> Victims:
     """Rank the victims' jobs, cheapest first, and index what they hold by node.
 
     Cheapest: of the queue furthest above its share, then last in the order of jobs (lowest
@@ -99,7 +99,7 @@ def gather(session: Session, keys: Iterable[str]) -> Victims:
     views = [view for key in keys if (view := session.view(key)) is not None]
     views = [view for view in views if view.job.preemptable is not False]
     views.sort(key=session.job_key, reverse=True)
-    views.sort(key=lambda v: [callback(v.queue) for callback in orders])
+    views.sort(key=lambda v: [callback(v.queue, claimant) for callback in orders])
     by_node: dict[int, list[tuple[int, JobView, list[Held]]]] = {}
     room = np.zeros_like(session.free)
     for rank, view in enumerate(views):
@@ -148,7 +148,7 @@ class Search:
         start = job.placed
         self._may_break_gangs = count is None
         while session.is_job_starving(job) if count is None else job.placed < start + count:
-            role = next_role(roles, {})
+            role = next_role(roles, {}, with_best_effort=True)
             if role is None or not may_take(role) or not self._place(role):
                 break
         if job.placed == start or not session.is_job_pipelined(job) or not job.is_pipelined():
@@ -280,6 +280,10 @@ class Search:
         return Unit(view, tuple(held), is_whole=True)
 
     def _allows(self, claim: Claim, unit: Unit) -> bool:
+        if claim.role.shape.is_best_effort and not all(
+            role.shape.is_best_effort for role, _, _ in unit.tasks
+        ):
+            return False
         if unit.is_whole and not self._may_break_gangs:
             return False
         if unit.job.placed and unit.job is not self.job:

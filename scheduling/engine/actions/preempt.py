@@ -71,7 +71,7 @@ class Preempt:
         place = (job.queue.name, job.job.priority)
         if place not in self._victims:
             keys = victim_keys(session, NAME, job.queue, job.job.priority)
-            self._victims[place] = gather(session, keys) if keys else None
+            self._victims[place] = gather(session, keys, claimant=job.queue) if keys else None
         victims = self._victims[place]
         if victims is None:
             return False

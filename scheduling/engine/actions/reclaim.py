@@ -81,7 +81,7 @@ class Reclaim:
         place = (job.queue.name, job.job.priority)
         if place not in self._victims:
             keys = victim_keys(self.session, NAME, job.queue, job.job.priority)
-            self._victims[place] = gather(self.session, keys) if keys else None
+            self._victims[place] = gather(self.session, keys, claimant=job.queue) if keys else None
         return self._victims[place]
 
 

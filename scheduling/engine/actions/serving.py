@@ -294,11 +294,15 @@ def place_job(session: Session, job: JobView) -> Reason | None:
     return reason_of(session, job, next(reversed(failed.values())), placed)
 
 
-def next_role(roles: list[RoleView], failed: dict[str, Failure]) -> RoleView | None:
+def next_role(
+    roles: list[RoleView], failed: dict[str, Failure], *, with_best_effort: bool = False
+) -> RoleView | None:
     """Return the role of the next task: first roles below their minimum, then all in order."""
     first = None
     for role in roles:
-        if not role.pending or role.name in failed or role.shape.is_best_effort:
+        if not role.pending or role.name in failed:
+            continue
+        if role.shape.is_best_effort and not with_best_effort:
             continue
         if role.ready + role.waiting < role.needed:
             return role

@@ -39,15 +39,19 @@ class Capacity(Plugin):
         self.is_tree = self.has_flag("hierarchy")
         self.real: dict[str, list[int]] = {}
         self.stated: dict[str, set[int]] = {}
+        self.deserved: dict[str, list[int]] = {}
         for queue in session.queues.values():
             self.stated[queue.name] = {
                 session.tables.resources.index[name] for name in queue.queue.deserved or ()
             }
-            queue.deserved = session.tables.resources.row(queue.queue.deserved or {})
+            self.deserved[queue.name] = session.tables.resources.row(queue.queue.deserved or {})
         if self.is_tree:
             self._lay_out_tree()
         else:
             self._lay_out_flat()
+        if self.has_flag("allocatable"):
+            for queue in session.queues.values():
+                queue.deserved = self.deserved[queue.name]
 
     def _lay_out_flat(self) -> None:
         session = self.session
@@ -60,8 +64,9 @@ class Capacity(Plugin):
                 )
             ]
             self.real[queue.name] = real
-            queue.deserved = [
-                max(min(d, r), m) for d, r, m in zip(queue.deserved, real, queue.min, strict=True)
+            self.deserved[queue.name] = [
+                max(min(d, r), m)
+                for d, r, m in zip(self.deserved[queue.name], real, queue.min, strict=True)
             ]
 
     def _lay_out_tree(self) -> None:
@@ -88,7 +93,9 @@ class Capacity(Plugin):
                 min(max(a - k, 0) + m, o)
                 for a, k, m, o in zip(above, kept, child.min, own, strict=True)
             ]
-            child.deserved = [max(d, m) for d, m in zip(child.deserved, child.min, strict=True)]
+            self.deserved[child.name] = [
+                max(d, m) for d, m in zip(self.deserved[child.name], child.min, strict=True)
+            ]
             self._lay_out_children(child.children, self.real[child.name], own)
 
     def _path(self, queue: QueueView) -> tuple[QueueView, ...]:
@@ -100,13 +107,16 @@ class Capacity(Plugin):
         """Put the higher priority first, then, level by level, the smaller share."""
         return (
             -queue.queue.priority,
-            *[(self._share(level), not any(level.deserved)) for level in self._path(queue)],
+            *[
+                (self._share(level), not any(self.deserved[level.name]))
+                for level in self._path(queue)
+            ],
         )
 
     def _share(self, queue: QueueView) -> float:
         shares = [
             allocated / deserved
-            for deserved, allocated in zip(queue.deserved, queue.allocated, strict=True)
+            for deserved, allocated in zip(self.deserved[queue.name], queue.allocated, strict=True)
             if deserved > 0
         ]
         return max(shares, default=1.0)
@@ -179,7 +189,7 @@ class Capacity(Plugin):
             return False
         levels = [q for q in reversed(queue.path) if q.name != ROOT][: self.level + 1]
         return any(
-            level.allocated[d] + amount <= level.deserved[d]
+            level.allocated[d] + amount <= self.deserved[level.name][d]
             for level in levels
             for d, amount in items
         )
@@ -197,7 +207,7 @@ class Capacity(Plugin):
             held = queue.allocated[d] - claim.removed.of_queue(queue, d)
             if amount and queue.min[d] and held - amount < queue.min[d]:
                 return False
-        if not any(amount and queue.deserved[d] for d, amount in enumerate(amounts)):
+        if not any(amount and self.deserved[queue.name][d] for d, amount in enumerate(amounts)):
             return not self._are_equally_poor(claim, queue)
         if not self._is_over(claim, queue):
             return False
@@ -211,9 +221,9 @@ class Capacity(Plugin):
 
     def _is_over(self, claim: Claim, queue: QueueView) -> bool:
         return any(
-            queue.allocated[d] - claim.removed.of_queue(queue, d) > queue.deserved[d]
+            queue.allocated[d] - claim.removed.of_queue(queue, d) > self.deserved[queue.name][d]
             for d in range(self.session.width)
-            if queue.deserved[d] or d in self.stated[queue.name]
+            if self.deserved[queue.name][d] or d in self.stated[queue.name]
         )
 
     def _are_equally_poor(self, claim: Claim, queue: QueueView) -> bool:
@@ -223,11 +233,18 @@ class Capacity(Plugin):
         own = {q.name for q in claim.job.queue.path[-1 - self.level : -1] if q.name != ROOT}
         theirs = {q.name for q in queue.path[-1 - self.level : -1]}
         items = claim.role.shape.items
-        return bool(own & theirs) and not any(claim.job.queue.deserved[d] for d, _ in items)
+        return bool(own & theirs) and not any(
+            self.deserved[claim.job.queue.name][d] for d, _ in items
+        )
 
-    def victim_order(self, queue: QueueView) -> tuple[object, ...]:
-        """Put victims of the lowest priority and the largest share first."""
-        return (queue.queue.priority, *[-self._share(level) for level in self._path(queue)])
+    def victim_order(self, queue: QueueView, claimant: QueueView) -> tuple[object, ...]:
+        """Put the claimant's closest relations first, then low priority, then the largest share."""
+        shared = sum(a is b for a, b in zip(queue.path, claimant.path, strict=False))
+        return (
+            -shared if self.is_tree else 0,
+            queue.queue.priority,
+            *[-self._share(level) for level in self._path(queue)],
+        )
 
 
 def _limits(queue: QueueView) -> list[int]:

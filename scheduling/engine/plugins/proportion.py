@@ -86,6 +86,11 @@ class Proportion(Plugin):
         """Put the higher priority first, then the smaller share."""
         return -queue.queue.priority, _share(queue)
 
+    def victim_order(self, queue: QueueView, claimant: QueueView) -> tuple[int, float]:
+        """Put the lowest priority first, then the largest share."""
+        del claimant
+        return queue.queue.priority, -_share(queue)
+
     def overused(self, queue: QueueView) -> bool:
         """Say whether the queue holds all that it deserves in every resource."""
         return all(

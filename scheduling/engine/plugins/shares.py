@@ -75,8 +75,9 @@ class Shares(Plugin):
         """Put the higher priority first, then the lower share, level by level from the top."""
         return tuple((-q.queue.priority, share_of(q), q.name) for q in queue.path)
 
-    def victim_order(self, queue: QueueView) -> float:
+    def victim_order(self, queue: QueueView, claimant: QueueView) -> float:
         """Put the queue furthest above what it deserves first."""
+        del claimant
         return -max(share_of(q) for q in queue.path)
 
     # -- limits ---------------------------------------------------------------------------------
