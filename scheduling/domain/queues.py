@@ -45,6 +45,7 @@ from tenants.models import OrgClosure, OrgUnit
 __all__ = [
     "QueueEdit",
     "QueueNumbers",
+    "archive_unit",
     "close_queue",
     "create_queue",
     "delete_queue",
@@ -282,6 +283,37 @@ def move_unit(  # noqa: PLR0913 - by keyword
         clusters = Queue.objects.filter(unit__in=inside).values_list("cluster_id", flat=True)
         for cluster_id in sorted(set(clusters)):
             _move_queues(_Deed(actor, now, reason, request_id), cluster_id, unit, inside)
+    return unit
+
+
+def archive_unit(
+    *,
+    actor: Actor,
+    unit_id: UUID,
+    expected_version: int,
+    now: datetime,
+    reason: str = "",
+    request_id: str = "",
+) -> OrgUnit:
+    """Retire an org unit once its queues are closed and their jobs have ended.
+
+    Raises:
+        NotFound, Denied: the unit is invisible, or its parent is not administered.
+        Conflict: a queue of it is not closed, a unit below is in use, or it was changed since.
+    """
+    with transaction.atomic():
+        unit = org.archive_unit(
+            actor=actor,
+            unit_id=unit_id,
+            expected_version=expected_version,
+            now=now,
+            reason=reason,
+            request_id=request_id,
+        )
+        in_use = Queue.objects.filter(unit=unit).exclude(state=QueueState.CLOSED).first()
+        if in_use is not None:
+            params = {"unit": unit.name, "queue": in_use.name, "state": in_use.state}
+            raise Conflict("unit_queue_in_use", params)
     return unit
 
 

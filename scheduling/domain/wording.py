@@ -161,6 +161,9 @@ SENTENCES: dict[str, str | Promise] = {
     "taken": _("“{name}” exists here already; choose another name."),
     "tenant_is_top_level": _("A tenant has no parent, every other unit has one."),
     "unit_archived": _("“{unit}” is archived; restore it first."),
+    "unit_queue_in_use": _(
+        "Queue “{queue}” of “{unit}” is {state}; close it and let its jobs end."
+    ),
     "unit_has_children": _("{children} units below “{unit}” are in use; archive them first."),
     "unit_stays_in_tenant": _("“{unit}” can be moved inside its tenant only."),
     "unit_too_deep": _("“{unit}” would be too deep; {max} levels are possible."),

@@ -191,8 +191,8 @@ GrantPair = tuple[GrantRole, UUID | None]
 class Actor:
     """Who acts, with the rights in force now: the owner's grants, narrowed by the token if any.
 
-    An actor is also a `Scope` for `visible_to`: what any of its verbs lets it read. Where a token
-    may lack the verb, use `reads(actor, verb)` instead.
+    An actor is also a `Scope` for `visible_to`, where it is the whole person that looks. A token
+    that lacks a reading verb sees nothing that way: `reads(actor, verb)` asks for one verb.
     """
 
     user_id: UUID | None
@@ -207,12 +207,19 @@ class Actor:
     @property
     def sees_everything(self) -> bool:
         """Whether a grant on the whole installation lets the actor read."""
-        return any(unit is None for _, unit in self.grants)
+        return self._reads_all_kinds and any(unit is None for _, unit in self.grants)
 
     @property
     def readable_units(self) -> Collection[UUID]:
         """The units of the grants; what lies below is included by closure."""
+        if not self._reads_all_kinds:
+            return frozenset()
         return frozenset(unit for _, unit in self.grants if unit is not None)
+
+    @property
+    def _reads_all_kinds(self) -> bool:
+        """Whether no reading verb of what every role reads is taken away by a token."""
+        return self.verbs is None or self.verbs >= {V.ORG_READ, V.QUEUE_READ, V.JOB_READ}
 
     @property
     def is_platform_admin(self) -> bool:

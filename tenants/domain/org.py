@@ -164,6 +164,8 @@ def archive_unit(
 ) -> OrgUnit:
     """Retire a unit: it stays readable with all its history, and takes nothing new.
 
+    Callers outside tenants use `scheduling.domain.queues.archive_unit`, which asks for its queues.
+
     Raises:
         Denied, NotFound: the actor does not administer the parent.
         Conflict: somebody changed the unit since, or a unit below is still in use.

@@ -643,6 +643,27 @@ def test_move_that_breaks_a_rule(people: People, tree: Queues) -> None:
     assert closure() == closure_by_parents()
 
 
+def test_archive_after_the_queues(people: People, tree: Queues) -> None:
+    """A unit is retired when its queue is closed and its jobs have ended, not before."""
+    job = make_job(tree.robots, people.bob)
+
+    def archive() -> OrgUnit:
+        return queues.archive_unit(
+            actor=people.actor(people.alice), unit_id=people.robots.id, expected_version=1, now=NOW
+        )
+
+    for _ in range(2):  # open first, then closing
+        with pytest.raises(Conflict) as conflict:
+            archive()
+        assert conflict.value.code == "unit_queue_in_use"
+        close(people, "alice", tree.robots)
+    Job.objects.filter(id=job.id).update(phase="Completed")
+    queues.settle_closing(NOW)
+
+    assert archive().is_archived
+    assert AuditRow.objects.filter(action="org_unit.archive").count() == 1
+
+
 def test_move_needs_rights_on_the_queues(people: People, tree: Queues) -> None:
     """Who may move the unit and not decide about the queue of its new place moves nothing."""
     hall = make_unit("hall", people.lab)

@@ -189,6 +189,17 @@ def test_token_narrows_to_a_subtree(people: People, place: str) -> None:
     assert seen == (set() if place == "mill" else {people.vision.id, people.robots.id})
 
 
+def test_token_without_a_reading_verb_is_no_scope(people: People) -> None:
+    """A narrowed token, used as a scope with no verb named, reads nothing rather than too much."""
+    partial = load_actor(people.root, token_of(people, ["job.read"], None))
+    readers = ["org.read", "queue.read", "job.read", "job.create"]
+    whole = load_actor(people.alice, token_of(people, readers, None))
+
+    assert (partial.sees_everything, partial.readable_units) == (False, frozenset())
+    assert access.reads(partial, V.JOB_READ).sees_everything
+    assert whole.readable_units == {people.lab.id}
+
+
 def test_token_of_a_platform_admin_stays_in_its_subtree(people: People) -> None:
     """Narrowed to a team, Root's token sees nothing of the rest and nothing of the installation."""
     token = token_of(people, [], people.robots)
