@@ -40,6 +40,8 @@ def lift(template: MapReader, *, role_name: str) -> tuple[dict[str, Any], dict[s
         findings.refuse(template.at("spec"), "required")
         return fields, regular
     regular["spec"]["containers"] = containers = _regular_containers(pod, role_name)
+    if pod.flag("hostNetwork") and not pod.text("dnsPolicy"):
+        regular["spec"]["dnsPolicy"] = "ClusterFirstWithHostNet"
     fields |= _lift_pod(pod)
     if not containers:
         findings.refuse(pod.at("containers"), "no_container", role=role_name)

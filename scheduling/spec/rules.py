@@ -57,7 +57,7 @@ def check(spec: JobSpec, *, limits: Limits = DEFAULT_LIMITS) -> list[Problem]:
         *_policy_problems(spec.policies, "policies"),
         *job_plugins.problems_of(spec.plugins, context),
         *_volumes(spec),
-        *_topology(spec.network_topology, "network_topology"),
+        *check_topology(spec.network_topology, "network_topology"),
         *_start_order(spec),
         *_code(spec),
         *(problem for n, role in enumerate(spec.roles) for problem in _role(role, f"roles[{n}]")),
@@ -295,7 +295,8 @@ def _claim(volume: VolumeSpec, path: str, earlier: Mapping[str, int]) -> Iterato
         yield Problem(f"{path}.claim_name", "duplicate_claim", params)
 
 
-def _topology(topology: NetworkTopology | None, path: str) -> Iterator[Problem]:
+def check_topology(topology: NetworkTopology | None, path: str) -> Iterator[Problem]:
+    """Yield what is wrong with a placement."""
     if topology is None:
         return
     if topology.highest_tier_allowed is not None and topology.highest_tier_name:
@@ -359,7 +360,7 @@ def _partitions(role: RoleSpec, path: str) -> Iterator[Problem]:
     if policy is None:
         return
     where = f"{path}.partition_policy"
-    yield from _topology(policy.network_topology, f"{where}.network_topology")
+    yield from check_topology(policy.network_topology, f"{where}.network_topology")
     total, size = policy.total_partitions, policy.partition_size
     params: dict[str, Param] = {
         "total": total,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from scheduling.spec.job_plugins.base import (
@@ -40,3 +41,12 @@ class HcclrankPlugin(JobPlugin[HcclrankOptions]):
         else:
             return TaskAdditions()
         return TaskAdditions(annotations={RANK_ANNOTATION: str(rank)})
+
+
+def rank_of(
+    computed: str, annotations: Mapping[str, str], containers: Iterable[Mapping[str, str]]
+) -> str:
+    """Return the rank that counts: an annotated one, else a RANK variable, else the computed."""
+    if RANK_ANNOTATION in annotations:
+        return annotations[RANK_ANNOTATION]
+    return next((env["RANK"] for env in containers if "RANK" in env), computed)

@@ -303,7 +303,6 @@ def test_roles_cannot_be_added_later() -> None:
             "roles[0].policies[0]",
             "no_partitions",
         ),
-        ("roles.1.depends_on", ["ps"], "min_available", "gang_waits_for_itself"),
     ],
 )
 def test_what_is_accepted_with_a_warning(path: str, value: Any, place: str, code: str) -> None:
@@ -313,3 +312,17 @@ def test_what_is_accepted_with_a_warning(path: str, value: Any, place: str, code
     assert parsed.spec is not None
     assert [(one.path, one.code) for one in parsed.notes] == [(place, code)]
     assert all(NOTE_TEXTS[one.code].format(**one.params) for one in parsed.notes)
+
+
+def test_a_gang_that_waits_for_itself_is_pointed_out() -> None:
+    """A stated min_available that counts tasks which wait for others is accepted with a warning."""
+    waiting = changed(PLAIN, "roles.1.depends_on", ["ps"])
+
+    stated = read(changed(waiting, "min_available", 4), form=Format.JSON)
+    left_out = read(waiting, form=Format.JSON)
+
+    assert [(one.path, one.code) for one in stated.notes] == [
+        ("min_available", "gang_waits_for_itself")
+    ]
+    assert left_out.spec is not None
+    assert (left_out.spec.min_available, left_out.notes) == (1, ())
