@@ -44,6 +44,7 @@ from scheduling.engine.types import (
     Task,
     TaskState,
 )
+from scheduling.spec.controller_cases import answer_controllers_case
 
 log = logging.getLogger(__name__)
 
@@ -648,9 +649,16 @@ QUERIES: dict[str, Callable[[Session, Data], object]] = {
     "steps": steps,
 }
 
+
+def answer_controllers(case: Data) -> dict[str, object]:
+    """Say what becomes of a controller or admission case."""
+    return {"then": answer_controllers_case(case["family"], case)}
+
+
 KINDS: dict[str, Callable[[Data], dict[str, object]]] = {
     "session": answer_session,
     "query": answer_query,
+    "controllers": answer_controllers,
 }
 
 
@@ -675,7 +683,7 @@ def answer(case: Data) -> dict[str, object]:
         return {"id": case["id"], **KINDS[kind](case)}
     except UnsupportedCaseError as error:
         return {"id": case.get("id"), "unsupported": str(error)}
-    except Exception as error:  # noqa: BLE001 - one case must not end the others; it is printed
+    except Exception as error:
         log.warning("case %s failed", case.get("id"), exc_info=True)
         return {"id": case.get("id"), "unsupported": f"{type(error).__name__}: {error}"}
 
