@@ -214,7 +214,7 @@ SENTENCES: dict[str, str | Promise] = {
 
 def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
     """Return the sentence for a code, in the reader's language; the bare code if it has none."""
-    text = SENTENCES.get(code) or problem_texts.PROBLEM_TEXTS.get(code)
+    text = SENTENCES.get(code) or problem_texts.TEXTS.get(code)
     if text is None:
         return code
     words = str(text) if isinstance(text, Promise) else gettext(text)
@@ -223,7 +223,7 @@ def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
 
 def has_sentence(code: str) -> bool:
     """Tell whether there are words for a code."""
-    return code in SENTENCES or code in problem_texts.PROBLEM_TEXTS
+    return code in SENTENCES or code in problem_texts.TEXTS
 
 
 class _Shown(dict[str, Any]):

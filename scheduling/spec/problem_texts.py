@@ -158,16 +158,19 @@ PROBLEM_TEXTS: Mapping[str, str] = {
 }  # fmt: skip
 
 NOTE_TEXTS: Mapping[str, str] = {
-    "nothing_to_run": 'Role "{role}" names no image and no command: its tasks will have nothing to run.',
+    "role_runs_nothing": 'Role "{role}" names no image and no command: its tasks will have nothing to run.',
     "queue_min_above_total": "The queues are guaranteed {amount} of {resource} together; the cluster has {bound}.",
     "name_generated": 'The job is called "{name}".',
     "name_assumed": 'The container has no name; "{name}" is used.',
     "containers_not_a_list": "One container is described where a list belongs; it is read as a list of one.",
     "amount_read_as_limit": "{resource} stands directly under resources; it is read as request and limit.",
-    "unknown_field": 'The field "{field}" is not known and has no effect.',
+    "field_ignored": 'The field "{field}" is not known and has no effect.',
     "field_without_effect": '"{field}" has no effect in this place.',
     "pending_without_timeout": "A policy on PodPending acts only with a timeout.",
     "no_target": "{action} needs a task, but the event Unknown is about the whole job: nothing will happen.",
     "no_partitions": "{action} has no effect: no role is split into groups.",
     "gang_waits_for_itself": "The gang needs {min_available} tasks, but only {tasks} can start before others are ready: the job would wait for ever. Lower min_available to {tasks}.",
 }  # fmt: skip
+
+TEXTS: Mapping[str, str] = {**PROBLEM_TEXTS, **NOTE_TEXTS}
+"""All sentences; a code means the same everywhere."""

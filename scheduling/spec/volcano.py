@@ -57,7 +57,7 @@ def _read_metadata(top: MapReader, name_suffix: str) -> dict[str, Any]:
     }
     for field in metadata.unknown():
         if field not in _METADATA_OF_THE_CLUSTER:
-            metadata.findings.note(metadata.at(field), "unknown_field", field=field)
+            metadata.findings.note(metadata.at(field), "field_ignored", field=field)
     _take_annotations(plain, annotations, metadata)
     return plain
 
@@ -117,7 +117,7 @@ def read_job_spec(spec: MapReader) -> dict[str, Any]:
         "roles": [_read_role(task, n) for n, task in enumerate(spec.maps("tasks"))],
     }
     for field in spec.unknown():
-        findings.note(spec.at(field), "unknown_field", field=field)
+        findings.note(spec.at(field), "field_ignored", field=field)
     return plain
 
 
@@ -137,7 +137,7 @@ def _read_policies(owner: MapReader) -> list[dict[str, Any]]:
             }
         )
         for field in policy.unknown():
-            policy.findings.note(policy.at(field), "unknown_field", field=field)
+            policy.findings.note(policy.at(field), "field_ignored", field=field)
     return policies
 
 
@@ -201,9 +201,9 @@ def _read_role(task: MapReader, position: int) -> dict[str, Any]:
     fields, regular = pod_template.lift(template, role_name=name)
     plain |= {**fields, "template": regular}
     if not (fields.get("image") or fields.get("command") or fields.get("args")):
-        task.findings.note(task.at("template"), "nothing_to_run", role=name)
+        task.findings.note(task.at("template"), "role_runs_nothing", role=name)
     for field in task.unknown():
-        task.findings.note(task.at(field), "unknown_field", field=field)
+        task.findings.note(task.at(field), "field_ignored", field=field)
     return plain
 
 

@@ -37,6 +37,11 @@ def test_every_code_has_a_sentence() -> None:
     assert notes - set(NOTE_TEXTS) == set()
 
 
+def test_a_code_means_one_thing() -> None:
+    """No code is both a problem's and a note's."""
+    assert set(PROBLEM_TEXTS) & set(NOTE_TEXTS) == set()
+
+
 def test_sentences_say_something() -> None:
     """Each ends as a sentence does."""
     assert [
