@@ -54,11 +54,11 @@ def checks(base: Path) -> list[Check]:
         found += [
             Check(
                 "template format",
-                (python, "-m", "djade", "--target-version=5.2", "--check", *templates),
+                (str(tools / "djade"), "--target-version=5.2", "--check", *templates),
             ),
             Check(
                 "templates",
-                (python, "-m", "djlint", "templates", "--lint", "--profile=django", "--quiet"),
+                (str(tools / "djlint"), "templates", "--lint", "--quiet"),
             ),
         ]
     biome = base / "node_modules" / ".bin" / "biome"
