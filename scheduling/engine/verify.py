@@ -391,9 +391,9 @@ def _reservations(facts: Facts) -> Iterator[Violation]:
 def _intrusions(
     facts: Facts, reservation: Reservation, node: Node, amounts: Amounts, places: list[Place]
 ) -> Iterator[Violation]:
-    if reservation.reason != "sla":
-        return  # room that is being freed: `_promises` has counted it
     owners = {r.job for r in facts.snapshot.reservations}
+    if reservation.reason != "sla" or reservation.job not in owners:
+        return  # room that is being freed has been counted by `_promises`; new ones come last
     others: Counter[str] = Counter()
     for place in places:
         if place.job.key not in owners and not _ends_before(place, facts, reservation):

@@ -264,7 +264,7 @@ def place_job(session: Session, job: JobView) -> Reason | None:
     before = job.placed
     was_ready = session.is_job_ready(job)
     is_ready = False
-    if not was_ready and job.missing() > 1:
+    if not was_ready and job.missing() > 1 and _has_one_way(job):
         refusal = session.gang_refusal(job, missing_request(session, job))
         if refusal is not None:
             return refusal
@@ -292,6 +292,11 @@ def place_job(session: Session, job: JobView) -> Reason | None:
     if not failed:
         return Reason(ReasonCode.NOT_CONSIDERED)
     return reason_of(session, job, next(reversed(failed.values())), placed)
+
+
+def _has_one_way(job: JobView) -> bool:
+    """Return whether only one choice of tasks completes the gang."""
+    return len(job.roles) == 1 or job.missing() >= job.pending_count
 
 
 def next_role(
