@@ -3,18 +3,30 @@
 /** The bundle puts in a style element for maps unless one of this id is there; we draw none. */
 const MAP_STYLE_ID = "9f215cf04c5486422605d13261cb87401f4e7763b6296af81e98efbc0130da53";
 
+/** How long a failed load of the library stands before another chart may try again. */
+const RETRY_MS = 15_000;
+
 /** @type {Promise<object> | undefined} */
 let plotly;
 
 function library() {
-  plotly ??= new Promise((resolve, reject) => {
+  if (plotly) return plotly;
+  plotly = new Promise((resolve, reject) => {
     const marker = document.createElement("meta");
     marker.id = MAP_STYLE_ID;
     const script = document.createElement("script");
     script.src = document.body.dataset.plotlyUrl;
     script.addEventListener("load", () => resolve(window.Plotly));
-    script.addEventListener("error", () => reject(new Error("plotly did not load")));
+    script.addEventListener("error", () => {
+      script.remove();
+      reject(new Error("plotly did not load"));
+    });
     document.head.append(marker, script);
+  });
+  plotly.catch(() => {
+    setTimeout(() => {
+      plotly = undefined;
+    }, RETRY_MS);
   });
   return plotly;
 }
@@ -81,7 +93,9 @@ async function draw(figure) {
 /** @param {HTMLElement} figure */
 export function init(figure) {
   const redraw = () => {
-    if (figure.isConnected) draw(figure);
+    // Without the library the summary and the table beside the chart still say it all; once the
+    // connection is back, the next change of the figure draws it.
+    if (figure.isConnected) draw(figure).catch((error) => console.info(error.message));
   };
   new MutationObserver(redraw).observe(figure, { attributes: true, attributeFilter: ["data-figure"] });
   document.addEventListener("terrace:theme", redraw);

@@ -15,13 +15,21 @@ import * as treegrid from "./treegrid.js";
 
 const MODULES = { bulk, chart, confirm, copy, log, menu, palette, roles, theme, treegrid };
 
+/**
+ * What has been started, by module. Not an attribute: a morph keeps the element and takes away
+ * attributes that the server did not send, and every module would then be started once more.
+ *
+ * @type {Map<string, WeakSet<Element>>}
+ */
+const started = new Map(Object.keys(MODULES).map((name) => [name, new WeakSet()]));
+
 /** @param {ParentNode} root */
 export function init(root) {
   for (const [name, module] of Object.entries(MODULES)) {
+    const known = started.get(name);
     for (const element of root.querySelectorAll(`[data-module~="${name}"]`)) {
-      const started = `started${name[0].toUpperCase()}${name.slice(1)}`;
-      if (element.dataset[started]) continue;
-      element.dataset[started] = "true";
+      if (known.has(element)) continue;
+      known.add(element);
       module.init(element);
     }
   }
