@@ -23,7 +23,7 @@ from scheduling.domain.transitions import LAUNCH_TOPIC
 from scheduling.lifecycle.states import AttemptState
 from scheduling.models import Attempt, DeviceHold, Hold, Job, JobFile, Lease, Node
 from scheduling.models.attempt import LIVE_STATES
-from scheduling.spec.job_plugins import PLUGINS, Endpoint, environment, options_of
+from scheduling.spec.job_plugins import PLUGINS, Endpoint, context_of, environment, options_of
 from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.models import OutboxRow
 
@@ -153,7 +153,10 @@ class _Known:
     def __init__(self, jobs: Mapping[UUID, Job], attempts: Iterable[Attempt]) -> None:
         listed = list(attempts)
         self.specs = {key: JobSpec.model_validate(job.spec) for key, job in jobs.items()}
-        self.endpoints = _endpoints(self.specs)
+        endpoints = _endpoints(self.specs)
+        self.contexts = {
+            key: context_of(spec, endpoints=endpoints.get(key)) for key, spec in self.specs.items()
+        }
         self.holds = {hold.attempt_id: hold for hold in Hold.objects.filter(attempt__in=listed)}
         self.devices: defaultdict[UUID, list[str]] = defaultdict(list)
         held = DeviceHold.objects.filter(hold__attempt__in=listed, released_at__isnull=True)
@@ -223,8 +226,7 @@ def _launch_order(attempt: Attempt, known: _Known, epoch: int) -> LaunchOrder:
     spec = known.specs[job.id]
     role = spec.role(task.role.name)
     assert role is not None  # noqa: S101 -- roles are never taken out of a spec
-    endpoints = known.endpoints.get(job.id, {})
-    injected = environment(spec, role.name, task.index, endpoints=endpoints)
+    injected = environment(spec, role.name, task.index, context=known.contexts[job.id])
     hold = known.holds.get(attempt.id)
     code = spec.code
     is_git = code is not None and code.source == "git"
@@ -234,7 +236,7 @@ def _launch_order(attempt: Attempt, known: _Known, epoch: int) -> LaunchOrder:
         job=str(job.id),
         task=f"{spec.name}-{role.name}-{task.index}",
         tenant=str(job.tenant_id),
-        argv=[*(role.command or ()), *(role.args or ())],
+        argv=list(injected.command or (*(role.command or ()), *(role.args or ()))),
         runtime=_runtime(job, role, known.rules_for(attempt.node)),
         environment={
             **injected.env,

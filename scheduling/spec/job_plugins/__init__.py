@@ -78,6 +78,8 @@ class Environment:
     hosts: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Lines of the hosts file: address and its names."""
     ports: tuple[int, ...] = ()
+    command: tuple[str, ...] | None = None
+    """What a plugin runs in place of the role's own command and arguments; None: those."""
     additions: tuple[TaskAdditions, ...] = field(default=(), repr=False)
 
 
@@ -221,15 +223,18 @@ def environment(
     *,
     endpoints: Mapping[tuple[str, int], Endpoint] | None = None,
     key_pair: KeyPair | None = None,
+    context: JobContext | None = None,
 ) -> Environment:
     """Return everything that the plugins of a job inject into one task.
 
-    A plugin's variable wins over one of the same name in the role's own environment.
+    A plugin's variable wins over one of the same name in the role's own environment. For many
+    tasks of one job make `context_of(spec, ...)` once and give it: host lists are then shared, and
+    endpoints and key pair are taken from it.
 
     Raises:
         KeyError: the job has no such role.
     """
-    job = context_of(spec, endpoints=endpoints, key_pair=key_pair)
+    job = context or context_of(spec, endpoints=endpoints, key_pair=key_pair)
     role_spec, role_context = spec.role(role), job.role(role)
     if role_spec is None or role_context is None:
         raise KeyError(role)
@@ -242,10 +247,22 @@ def environment(
     return Environment(
         env=env,
         files=tuple(file for addition in additions for file in addition.files),
-        hosts=_hosts_file(job),
+        hosts=job.once("hosts file", lambda: _hosts_file(job)),
         ports=tuple(dict.fromkeys((*declared, *added))),
+        command=_command(role_spec, additions),
         additions=additions,
     )
+
+
+def _command(role: RoleSpec, additions: tuple[TaskAdditions, ...]) -> tuple[str, ...] | None:
+    """Return the command that a plugin sets for the role's main container."""
+    containers = ((role.template or {}).get("spec") or {}).get("containers") or [{}]
+    main = containers[0].get("name")
+    for addition in additions:
+        for container, command in addition.commands.items():
+            if main is None or container == main:
+                return command
+    return None
 
 
 def _hosts_file(job: JobContext) -> tuple[tuple[str, tuple[str, ...]], ...]:

@@ -6,9 +6,9 @@ never generates keys or picks ports; those are given.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -25,6 +25,9 @@ class Options(BaseModel):
     def flag(cls, name: str) -> str:
         """Return the command-line flag of a field, as a Volcano manifest writes it."""
         return cls.FLAGS.get(name, name.replace("_", "-"))
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,15 @@ class JobContext:
     roles: tuple[RoleContext, ...]
     endpoints: Mapping[tuple[str, int], Endpoint] = field(default_factory=dict)
     key_pair: KeyPair | None = None
+    computed: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What is the same for all tasks and computed once: host lists, files. See `once`."""
+
+    def once(self, key: str, compute: Callable[[], T]) -> T:
+        """Return what was computed under this key, computing it the first time."""
+        if key not in self.computed:
+            self.computed[key] = compute()
+        value: T = self.computed[key]
+        return value
 
     def role(self, name: str) -> RoleContext | None:
         """Return the role with this name, None if there is none."""
@@ -87,7 +99,9 @@ class JobContext:
     def hosts(self, role: RoleContext) -> list[str]:
         """Return the hosts of a role by index; a fixed host name stands for all its tasks."""
         count = min(role.replicas, 1) if role.hostname else role.replicas
-        return [self.host(role, index) for index in range(count)]
+        return self.once(
+            f"hosts.{role.name}", lambda: [self.host(role, index) for index in range(count)]
+        )
 
     def port(self, role: RoleContext, index: int, port: int) -> int:
         """Return the port really used for a declared one."""

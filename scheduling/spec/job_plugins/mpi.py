@@ -45,6 +45,7 @@ class MpiPlugin(JobPlugin[MpiOptions]):
         worker = job.role(options.worker)
         env: tuple[EnvAddition, ...] = ()
         if role.name == options.master and worker is not None:
-            env = (EnvAddition("MPI_HOST", ",".join(job.hosts(worker)), in_init=True),)
+            hosts = ",".join(job.hosts(worker))
+            env = (EnvAddition("MPI_HOST", hosts, in_init=True),)
         port = PortAddition("mpijob-port", options.port, in_init=True)
         return TaskAdditions(env=env, ports=(port,))

@@ -73,7 +73,8 @@ def _files(options: SshOptions, job: JobContext) -> dict[str, str]:
     if not (private and public) and job.key_pair is not None:
         private, public = job.key_pair.private_key, job.key_pair.public_key
     keys = {"id_rsa": private, "id_rsa.pub": public, "authorized_keys": public} if private else {}
-    return {**keys, "config": _client_config(options, job)}
+    config = job.once("ssh.config", lambda: _client_config(options, job))
+    return {**keys, "config": config}
 
 
 def _client_config(options: SshOptions, job: JobContext) -> str:

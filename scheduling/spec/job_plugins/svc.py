@@ -18,6 +18,8 @@ from scheduling.spec.job_plugins.base import (
 )
 
 HOSTS_FOLDER = "/etc/volcano"
+LONGEST_VARIABLE = 120_000
+"""Linux starts no process with a variable above 128 KiB; a longer list stands in the files only."""
 
 
 class SvcOptions(Options):
@@ -43,7 +45,7 @@ class SvcPlugin(JobPlugin[SvcOptions]):
             tuple(
                 EnvAddition(name, text, in_init=True)
                 for name, text in files.items()
-                if name.startswith("VC_")
+                if name.startswith("VC_") and len(text) <= LONGEST_VARIABLE
             )
             if options.inject_hosts_env
             else ()
@@ -73,6 +75,10 @@ class SvcPlugin(JobPlugin[SvcOptions]):
 
 
 def _files(job: JobContext) -> dict[str, str]:
+    return job.once("svc.files", lambda: _make_files(job))
+
+
+def _make_files(job: JobContext) -> dict[str, str]:
     """Roles as listed in the spec, indexes ascending; `-` in a role's name becomes `_`."""
     files: dict[str, str] = {}
     for role in job.roles:

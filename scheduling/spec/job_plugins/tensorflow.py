@@ -41,18 +41,25 @@ class TensorflowPlugin(JobPlugin[TensorflowOptions]):
         """Give TF_CONFIG, unless the job is one task: then there is no cluster to describe."""
         if len(job.roles) == 1 and job.roles[0].replicas == 1:
             return TaskAdditions()
-        cluster: dict[str, list[str]] = {}
-        part_of_role = role.name
-        for part in _PARTS:
-            player = job.role(getattr(options, part))
-            if player is None:
-                continue
+        parts = {getattr(options, part): part for part in reversed(_PARTS)}
+        task = {"type": parts.get(role.name, role.name), "index": index}
+        cluster = job.once("tensorflow.cluster", lambda: _cluster(options, job))
+        text = f'{{"cluster":{cluster},"task":{_compact(task)}}}'
+        return TaskAdditions(env=(EnvAddition("TF_CONFIG", text),))
+
+
+def _cluster(options: TensorflowOptions, job: JobContext) -> str:
+    """Write the hosts of every part that a role plays, in TensorFlow's order."""
+    cluster: dict[str, list[str]] = {}
+    for part in _PARTS:
+        player = job.role(getattr(options, part))
+        if player is not None:
             cluster[part] = [
                 f"{host}:{job.port(player, n, options.port)}"
                 for n, host in enumerate(job.hosts(player))
             ]
-            if player.name == role.name:
-                part_of_role = part
-        config = {"cluster": cluster, "task": {"type": part_of_role, "index": index}}
-        text = json.dumps(config, separators=(",", ":"))
-        return TaskAdditions(env=(EnvAddition("TF_CONFIG", text),))
+    return _compact(cluster)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

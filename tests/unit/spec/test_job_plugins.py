@@ -245,3 +245,33 @@ def test_options_go_back_to_flags() -> None:
 def test_every_plugin_works_with_its_defaults(name: str) -> None:
     """No option is needed."""
     assert options_of(name, {}).model_dump() is not None
+
+
+def test_a_context_is_shared_by_all_tasks_of_a_job() -> None:
+    """With it the environment of each task is the same as without."""
+    plugins: dict[str, Any] = {"tensorflow": {}, "ssh": {}, "mpi": {}, "env": {}}
+    spec = job(plugins, master=1, ps=1, worker=3)
+    context = context_of(spec)
+
+    shared = [environment(spec, "worker", n, context=context) for n in range(3)]
+
+    assert shared == [environment(spec, "worker", n) for n in range(3)]
+
+
+def test_a_plugins_command_takes_the_place_of_the_roles() -> None:
+    """Ray's start command is what runs; other plugins leave the command alone."""
+    spec = job({"ray": {}}, head=1, worker=1, driver=1)
+
+    commands = [environment(spec, role, 0).command for role in ("head", "driver")]
+
+    assert commands[0] is not None
+    assert commands[0][:2] == ("sh", "-c")
+    assert commands[1] is None
+
+
+def test_a_host_list_too_long_for_a_variable_stays_in_the_files() -> None:
+    """A process could not be started with it."""
+    given = environment(job({"svc": {}}, ps=1, worker=9000), "ps", 0)
+
+    assert sorted(given.env) == ["VC_PS_HOSTS", "VC_PS_NUM", "VC_WORKER_NUM"]
+    assert "/etc/volcano/VC_WORKER_HOSTS" in {file.path for file in given.files}
