@@ -19,8 +19,8 @@ test: ## Run all tests: unit, meta, db, web, process, browser.
 	@$(SETUP) dev browser
 	@$(PYTHON_IN) -m pytest $(TESTS)
 
-lint: ## Check format, types, imports, migrations and templates.
-	@$(SETUP) dev
+lint: ## Check format, types, imports, migrations, templates, scripts and styles.
+	@$(SETUP) dev scripts
 	@$(PYTHON_IN) manage.py check_all
 
 format: ## Rewrite the code in the one format.

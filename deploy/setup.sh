@@ -3,7 +3,8 @@
 #
 #   sh deploy/setup.sh run          to run Terrace
 #   sh deploy/setup.sh dev          to check it as well
-#   sh deploy/setup.sh dev browser  and the Chromium that the tests drive
+#   sh deploy/setup.sh dev scripts  and the linter of scripts and styles
+#   sh deploy/setup.sh dev browser  and the Chromium and Node.js that the tests drive
 #
 # A missing Debian package is installed where that needs no password, after saying so; elsewhere
 # the command to type is printed. Stamps make the second run quick.
@@ -79,6 +80,8 @@ digest() { sha256sum "requirements/$1.txt" | cut -d ' ' -f 1; }
 stamp() { printf '.venv/terrace-%s.sha256' "$1"; }
 is_installed() { [ "$(cat "$(stamp "$1")" 2>/dev/null)" = "$(digest "$1")" ]; }
 
+is_installed_in_node() { sha256sum --check --status node_modules/terrace.sha256 2>/dev/null; }
+
 is_usable || make_venv
 if ! is_installed "$kind"; then
     say "Installing what $lock names; the first time this takes about a minute"
@@ -89,7 +92,17 @@ if ! is_installed "$kind"; then
     [ "$kind" = dev ] && digest run >"$(stamp run)"
 fi
 
-if [ "$wants" = browser ]; then
+case $wants in
+scripts)
+    if ! is_installed_in_node; then
+        command -v npm >/dev/null 2>&1 || need npm
+        npm ci --ignore-scripts --loglevel=error || fail "npm could not install package-lock.json."
+        sha256sum package-lock.json >node_modules/terrace.sha256
+    fi
+    ;;
+browser)
     command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 ||
         command -v google-chrome >/dev/null 2>&1 || need chromium
-fi
+    command -v node >/dev/null 2>&1 || need nodejs
+    ;;
+esac

@@ -13,6 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 SOURCES = ("controlplane", "scheduling", "tenants", "worker", "tests", "manage.py")
+SCRIPTS = ("static/js", "static/css", "tests/js")
 # What a production would be given, so that `check --deploy` judges that; nothing is connected to.
 PRODUCTION = {
     "DATABASE_URL": "postgresql://terrace@db.invalid/terrace",
@@ -61,9 +62,12 @@ def checks(base: Path) -> list[Check]:
                 (str(tools / "djlint"), "templates", "--lint", "--quiet"),
             ),
         ]
-    biome = base / "node_modules" / ".bin" / "biome"
-    if (base / "biome.json").exists():
-        found.append(Check("scripts and styles", (str(biome), "ci", "--no-errors-on-unmatched")))
+    # The program itself, without the npm package that would start it: it needs no Node.js.
+    biome = next((base / "node_modules" / "@biomejs").glob("cli-linux-*/biome"), None)
+    scripts = [name for name in SCRIPTS if (base / name).exists()]
+    found.append(
+        Check("scripts and styles", (str(biome or "biome"), "ci", "--colors=off", *scripts))
+    )
     return found
 
 
@@ -86,14 +90,18 @@ class Command(BaseCommand):
 
     def _passes(self, check: Check, base: Path) -> bool:
         begun = time.monotonic()
-        done = subprocess.run(
-            list(check.command),
-            cwd=base,
-            env={**os.environ, **check.environment},
-            capture_output=True,
-            check=False,
-            text=True,
-        )
+        try:
+            done = subprocess.run(
+                list(check.command),
+                cwd=base,
+                env={**os.environ, **check.environment},
+                capture_output=True,
+                check=False,
+                text=True,
+            )
+        except FileNotFoundError:
+            message = f"{check.command[0]} is missing; `make lint` installs it."
+            raise CommandError(message) from None
         passes = done.returncode == 0
         words = "ok" if passes else "FAILED"
         self.stdout.write(f"{check.name:<20} {words:<7} {time.monotonic() - begun:6.1f} s")
