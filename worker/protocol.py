@@ -223,7 +223,7 @@ class FileToPlace:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start one attempt. All of it is decided by the control plane; argv is never a shell string."""
+    """Start one attempt. The control plane has decided all of it; argv is never a shell string."""
 
     command_id: int
     epoch: int
@@ -340,7 +340,7 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def _build(annotation: Any, value: Any, path: str) -> Any:  # noqa: ANN401 - walks type annotations
+def _build(annotation: Any, value: Any, path: str) -> Any:
     origin = typing.get_origin(annotation)
     if dataclasses.is_dataclass(annotation):
         return _build_dataclass(typing.cast("type[Any]", annotation), value, path)
@@ -362,7 +362,7 @@ def _build(annotation: Any, value: Any, path: str) -> Any:  # noqa: ANN401 - wal
     return _scalar(annotation, value, path)
 
 
-def _scalar(annotation: Any, value: Any, path: str) -> Any:  # noqa: ANN401 - as above
+def _scalar(annotation: Any, value: Any, path: str) -> Any:
     if annotation is Any:
         return value
     if annotation is float and isinstance(value, int) and not isinstance(value, bool):
@@ -372,7 +372,7 @@ def _scalar(annotation: Any, value: Any, path: str) -> Any:  # noqa: ANN401 - as
     return value
 
 
-def _build_dataclass(cls: type[Any], value: Any, path: str) -> Any:  # noqa: ANN401 - as above
+def _build_dataclass(cls: type[Any], value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise ProtocolError(f"{path}: expected an object")
     arguments = {}

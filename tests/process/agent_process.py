@@ -117,7 +117,7 @@ class AgentUnderTest:
         return bool((self.record(attempt, "outputs.json") or {}).get("is_complete"))
 
     def run_another(self) -> int:
-        command = [sys.executable, "-m", "worker.agent", "run", "--data", self.data]
+        command = [sys.executable, "-m", "worker.agent", "run", "--data", str(self.data)]
         return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode
 
     def clean_up(self) -> None:

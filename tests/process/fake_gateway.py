@@ -13,7 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
@@ -61,7 +61,7 @@ class FakeGateway:
 
     # --- for the test ---------------------------------------------------------------------
 
-    def __enter__(self) -> FakeGateway:
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._is_listening.wait(10)
         return self
@@ -170,7 +170,7 @@ class FakeGateway:
     async def _session(self, connection: ServerConnection) -> None:
         hello = protocol.decode(await connection.recv())
         assert isinstance(hello, Hello)
-        while not self.is_answering:
+        while not self.is_answering:  # noqa: ASYNC110 -- set by another thread
             await asyncio.sleep(0.01)
         session = f"s{len(self.hellos)}"
         welcome = Welcome(

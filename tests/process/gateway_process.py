@@ -11,7 +11,7 @@ import tempfile
 import urllib.request
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 from django.core.files.base import ContentFile
@@ -46,14 +46,14 @@ class GatewayProcess:
             "TERRACE_GATEWAY_URL": self.url,
             **environment,
         }
-        self._log = tempfile.NamedTemporaryFile(prefix="gateway-", suffix=".log")
+        self._log = tempfile.NamedTemporaryFile(prefix="gateway-")  # noqa: SIM115 -- __exit__ closes it
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> GatewayProcess:
+    def __enter__(self) -> Self:
         command = [sys.executable, "-m", "uvicorn", "--lifespan=off", "--no-access-log"]
         command += ["--ws=websockets-sansio", "--timeout-graceful-shutdown=3"]
         command += [f"--port={self.port}", "worker.gateway.asgi:application"]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.process.agent_process import AgentUnderTest
 from tests.process.fake_gateway import FakeGateway, wait_for
-from worker.protocol import FileToPlace
 from worker.shim import processes
 
 

@@ -124,7 +124,7 @@ def test_record_damaged_while_agent_is_dead(
 
     agent.start()
 
-    assert [(item.attempt, item.state) for item in gateway.hellos[-1].attempts][0][0] == "a1"
+    assert [item.attempt for item in gateway.hellos[-1].attempts] == ["a1"]
     assert agent.living("a1") & family.keys() != set()
     gateway.stop("a1", grace_seconds=0.1)
     ended = gateway.wait_for_state("a1", "Exited")
@@ -173,7 +173,7 @@ def test_connection_lost_and_back(agent: AgentUnderTest, gateway: FakeGateway) -
     assert gateway.wait_for_state("a1", "Exited").exit_code == 4
     assert wait_for(lambda: gateway.output("a1")) == b"done\n"
     last = gateway.reports[-1].session
-    assert [one.seq for one in gateway.reports if one.session == last][0] == 1
+    assert next(one.seq for one in gateway.reports if one.session == last) == 1
 
 
 def test_welcome_ends_what_is_not_wanted(agent: AgentUnderTest, gateway: FakeGateway) -> None:

@@ -28,11 +28,13 @@ from worker.protocol import (
     Heartbeat,
     Hello,
     Launch,
-    LogChunk as LogPiece,
     Refused,
     Report,
     UsageSample,
     Welcome,
+)
+from worker.protocol import (
+    LogChunk as LogPiece,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -241,7 +243,7 @@ def test_attempt_of_another_node(
 
 
 def test_command_is_repeated_until_confirmed(installed: Installed, raw: RawNode) -> None:
-    """A launch that was sent and not confirmed is sent again in the next session; then it is gone."""
+    """A launch that was not confirmed is sent again in the next session, and then is gone."""
     connection, _ = raw.open()
     installed.bind(installed.submit("again", ["true"]), Node.objects.get())
     first = protocol.decode(connection.recv(timeout=10))

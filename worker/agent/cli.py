@@ -33,7 +33,7 @@ logger = logging.getLogger("worker.agent")
 CONFIG_FILE: Final = "agent.toml"
 LOCK_FILE: Final = "agent.lock"
 EXIT_USAGE: Final = 2
-QUIET_LOOK_SECONDS: Final = 0.1
+FROM_STDIN: Final = "-"
 EXIT_SUPERSEDED: Final = 4
 
 
@@ -84,8 +84,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _join(options: argparse.Namespace) -> int:
-    token = sys.stdin.read().strip() if options.token == "-" else options.token
-    token = token or _read_token(options.token_file)
+    if options.token is None:
+        token = _read_token(options.token_file)
+    else:
+        token = sys.stdin.read().strip() if options.token == FROM_STDIN else options.token
     settings = _load_config(options.data)
     folders = [(options.data, options.name)]
     if options.nodes is not None:
@@ -178,46 +180,55 @@ async def _serve(folders: list[Path], settings: AgentConfig, shape: Shape | None
             print(f"WARNING: {warning}", file=sys.stderr, flush=True)
     for node, _ in nodes:
         node.load()
-    loop = asyncio.get_running_loop()
-    leave, end = asyncio.Event(), asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, leave.set)
-    for number in (signal.SIGINT, signal.SIGUSR1):
-        loop.add_signal_handler(number, lambda: (leave if end.is_set() else end).set())
+    leave, end = _listen_to_signals()
     sessions = [
-        asyncio.create_task(NodeSession(node=node, identity=who, ca_file=settings.ca_file).run())
-        for node, who in nodes
+        NodeSession(node=node, identity=who, ca_file=settings.ca_file) for node, who in nodes
     ]
-    ending = asyncio.create_task(_wait_for_end(leave, end, [node for node, _ in nodes]))
+    superseded = asyncio.gather(*(session.run() for session in sessions))
+    wait = _wait_for_end(leave, end, [node for node, _ in nodes])
+    ending = asyncio.ensure_future(wait)
+    waited_for: set[asyncio.Future[Any]] = {ending, superseded}
     try:
-        running = set(sessions)
-        while running and not ending.done():
-            waited_for: set[asyncio.Task[Any]] = {ending, *running}
-            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
-            running = {session for session in sessions if not session.done()}
+        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         if ending.done():
             return 0
-        print(f"terrace-agent: {sessions[0].result()}", file=sys.stderr)
+        print(f"terrace-agent: {superseded.result()[0]}", file=sys.stderr)
         return EXIT_SUPERSEDED
     finally:
-        for task in (ending, *sessions):
-            task.cancel()
-        await asyncio.gather(ending, *sessions, return_exceptions=True)
+        for work in waited_for:
+            work.cancel()
+        await asyncio.gather(*waited_for, return_exceptions=True)
         for node, _ in nodes:
             await node.machine.close()
 
 
+def _listen_to_signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Return (leave, end): what the signals ask for."""
+    leave, end = asyncio.Event(), asyncio.Event()
+
+    def ask_to_end() -> None:
+        (leave if end.is_set() else end).set()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, leave.set)
+    loop.add_signal_handler(signal.SIGINT, ask_to_end)
+    loop.add_signal_handler(signal.SIGUSR1, ask_to_end)
+    return leave, end
+
+
 async def _wait_for_end(leave: asyncio.Event, end: asyncio.Event, nodes: list[Node]) -> None:
     """Return when the agent may go."""
-    asked = asyncio.create_task(end.wait())
     left = asyncio.create_task(leave.wait())
+    asked = asyncio.create_task(end.wait())
     try:
         await asyncio.wait({asked, left}, return_when=asyncio.FIRST_COMPLETED)
-        if leave.is_set():
-            return
-        for node in nodes:
-            node.shut_down()
-        while not leave.is_set() and not all(node.is_quiet() for node in nodes):
-            await asyncio.sleep(QUIET_LOOK_SECONDS)
+        if not left.done():
+            for node in nodes:
+                node.shut_down()
+            quiet = asyncio.gather(*(node.wait_until_quiet() for node in nodes))
+            waited_for: set[asyncio.Future[Any]] = {quiet, left}
+            await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+            quiet.cancel()
     finally:
         asked.cancel()
         left.cancel()

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, Final
 
 from worker.agent import inventory
@@ -37,7 +38,7 @@ from worker.shim import cgroups, linux, processes, records, supervisor
 
 logger = logging.getLogger(__name__)
 
-SHIM_PATH: Final = os.path.join(os.path.dirname(supervisor.__file__), "__main__.py")
+SHIM_PATH: Final = str(Path(supervisor.__file__).with_name("__main__.py"))
 STARTS_AT_ONCE: Final = 8
 LOOK_SECONDS: Final = 0.1
 KILL_WAIT_SECONDS: Final = 5.0
@@ -227,7 +228,7 @@ class HostMachine:
             attempt.path("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
         try:
-            self._children[attempt.id] = subprocess.Popen(  # noqa: S603 - our own program
+            self._children[attempt.id] = subprocess.Popen(  # noqa: S603 -- our own program
                 [*command, str(lock), str(writer)],
                 pass_fds=(lock, writer),
                 stdin=subprocess.DEVNULL,
@@ -263,13 +264,13 @@ class HostMachine:
             transport.close()
 
     async def _wait_for_end(self, attempt: Attempt) -> None:
-        """Wait until no shim of the attempt is left; then see to it that there is an exit record."""
+        """Wait until no shim of the attempt is left; then see that there is an exit record."""
         child = self._children.pop(attempt.id, None)
         if child is not None:
             await asyncio.to_thread(child.wait)
         else:
             await self._wait_for_shim(attempt)
-        while (lock := take_lock(attempt.folder)) is None:
+        while (lock := take_lock(attempt.folder)) is None:  # noqa: ASYNC110 - flock has no event
             await asyncio.sleep(LOOK_SECONDS)
         try:
             if attempt.read(records.EXIT) is None:
@@ -341,7 +342,7 @@ class HostMachine:
         else:
             reason, message = (
                 "ShimLost",
-                "the task's supervisor was killed; what was left was ended",
+                "its supervisor was killed; the rest was ended",
             )
             self._kill_all(attempt.id)
         attempt.write(records.EXIT, exit_record(reason=reason, message=message, signal=9))
@@ -417,10 +418,9 @@ def _report(attempt: Attempt, state: str, at: float) -> AttemptReport:
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        with contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return True
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe, contextlib.suppress(OSError):
+        probe.bind(("", port))  # on all addresses, as a task would
+        return True
     return False
 
 

@@ -59,7 +59,7 @@ def join(*, server: str, token: str, name: str, data: Path, ca_file: str = "") -
         raise JoinError(f"{data} already belongs to a node; remove {path} to join anew")
     server = check_server(server)
     body = json.dumps({"token": token, "name": name}).encode()
-    request = urllib.request.Request(  # noqa: S310 - the scheme is checked above
+    request = urllib.request.Request(  # noqa: S310 -- the scheme is checked above
         f"{server}/agent/join", data=body, headers={"Content-Type": "application/json"}
     )
     reply = _read_reply(request, ca_file)
@@ -110,7 +110,7 @@ def load(data: Path) -> Identity:
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirect would carry the credential to another host."""
 
-    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401 - as inherited
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
         return None
 
 
@@ -134,7 +134,7 @@ def fetch_request(identity: Identity, url: str) -> urllib.request.Request:
     """
     headers = {"Authorization": f"Bearer {identity.credential}"}
     whole = identity.server + quote(unquote(urlsplit(url).path))
-    return urllib.request.Request(whole, headers=headers)  # noqa: S310 - the gateway's own scheme
+    return urllib.request.Request(whole, headers=headers)  # noqa: S310 -- the gateway's scheme
 
 
 def _read_reply(request: urllib.request.Request, ca_file: str) -> dict[str, Any]:

@@ -43,15 +43,14 @@ def count_sockets(root: Path = SYSFS) -> int:
 
 def read_numa_nodes(root: Path = SYSFS) -> list[dict[str, Any]]:
     """Return [{"id", "cpus", "memory_bytes"}] by id; all CPUs as one node where there is none."""
-    nodes = []
-    for path in root.glob("node/node[0-9]*"):
-        nodes.append(
-            {
-                "id": int(path.name.removeprefix("node")),
-                "cpus": (path / "cpulist").read_text().strip(),
-                "memory_bytes": _meminfo_total(path / "meminfo"),
-            }
-        )
+    nodes = [
+        {
+            "id": int(path.name.removeprefix("node")),
+            "cpus": (path / "cpulist").read_text().strip(),
+            "memory_bytes": _meminfo_total(path / "meminfo"),
+        }
+        for path in root.glob("node/node[0-9]*")
+    ]
     if not nodes:
         cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))))
         nodes = [{"id": 0, "cpus": cpus, "memory_bytes": psutil.virtual_memory().total}]
@@ -170,7 +169,7 @@ class DeviceWatch:
         return [_describe(handle, uuid, handles) for handle, uuid in handles]
 
 
-def _describe(handle: Any, uuid: str, all_handles: list[tuple[Any, str]]) -> DeviceInfo:  # noqa: ANN401 - NVML's
+def _describe(handle: Any, uuid: str, all_handles: list[tuple[Any, str]]) -> DeviceInfo:
     reason = _health_problem(handle)
     memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     index = _ask(pynvml.nvmlDeviceGetIndex, handle)
@@ -187,14 +186,14 @@ def _describe(handle: Any, uuid: str, all_handles: list[tuple[Any, str]]) -> Dev
     )
 
 
-def _health_problem(handle: Any) -> str:  # noqa: ANN401 - NVML's
+def _health_problem(handle: Any) -> str:
     """Return why the GPU should get no work; empty: it answers and has no lasting fault."""
     try:
         pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError as error:
         return f"does not answer: {error}"
     rows = _ask(pynvml.nvmlDeviceGetRemappedRows, handle)
-    if rows is not None and len(rows) == 4 and rows[3]:
+    if rows is not None and rows[-1]:  # (corrected, uncorrected, pending, failed)
         return "a memory row could not be remapped"
     errors = _ask(
         pynvml.nvmlDeviceGetTotalEccErrors,
@@ -205,7 +204,7 @@ def _health_problem(handle: Any) -> str:  # noqa: ANN401 - NVML's
     return f"{errors} uncorrected memory errors since the driver was loaded" if errors else ""
 
 
-def _link(one: Any, other: Any) -> str:  # noqa: ANN401 - NVML's
+def _link(one: Any, other: Any) -> str:
     """Return how two GPUs reach one another: NVLink, else the nearest common bridge."""
     status = _ask(pynvml.nvmlDeviceGetP2PStatus, one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
     if status == pynvml.NVML_P2P_STATUS_OK:
@@ -214,7 +213,7 @@ def _link(one: Any, other: Any) -> str:  # noqa: ANN401 - NVML's
     return _LINK_NAMES.get(level, "SYS")
 
 
-def _pci_numa_node(handle: Any) -> int:  # noqa: ANN401 - NVML's
+def _pci_numa_node(handle: Any) -> int:
     pci = _ask(pynvml.nvmlDeviceGetPciInfo, handle)
     if pci is None:
         return -1
@@ -223,7 +222,7 @@ def _pci_numa_node(handle: Any) -> int:  # noqa: ANN401 - NVML's
     return int(path.read_text()) if path.exists() else -1
 
 
-def _measure(handle: Any) -> DeviceUse:  # noqa: ANN401 - NVML's
+def _measure(handle: Any) -> DeviceUse:
     rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     power = _ask(pynvml.nvmlDeviceGetPowerUsage, handle)
@@ -239,7 +238,7 @@ def _measure(handle: Any) -> DeviceUse:  # noqa: ANN401 - NVML's
     )
 
 
-def _ask(question: Any, *arguments: Any) -> Any:  # noqa: ANN401 - NVML has no types
+def _ask(question: Any, *arguments: Any) -> Any:
     """Return NVML's answer; None where this GPU does not support the question."""
     try:
         return question(*arguments)

@@ -62,6 +62,7 @@ FRAME_METRICS: Final = 500
 FRAMES_IN_FLIGHT: Final = 16
 READ_LOG_BYTES: Final = 524_288
 USAGE_KEPT: Final = 2_000
+QUIET_LOOK_SECONDS: Final = 0.2
 STALE_EPOCH: Final = "StaleEpoch"
 BAD_COMMAND: Final = "BadCommand"
 STOPPED_BEFORE_START: Final = "StoppedBeforeStart"
@@ -108,6 +109,7 @@ class Node:
         self._session = ""
         self._seq = itertools.count(1)
         self._in_flight: deque[Receipt] = deque()
+        self._acknowledged = asyncio.Event()
 
     # --- life -----------------------------------------------------------------------------
 
@@ -221,6 +223,15 @@ class Node:
                 grace = attempt.launch.grace_seconds if attempt.launch is not None else 0.0
                 self.machine.stop(attempt, grace_seconds=grace, reason=NODE_SHUTDOWN)
 
+    async def wait_until_quiet(self) -> None:
+        """Return when nothing runs and the control plane knows all of it."""
+        while not self.is_quiet():
+            self._acknowledged.clear()
+            with contextlib.suppress(TimeoutError):
+                # Outputs are brought without an acknowledgement here: look again by itself, too.
+                async with asyncio.timeout(QUIET_LOOK_SECONDS):
+                    await self._acknowledged.wait()
+
     def is_quiet(self) -> bool:
         """Tell whether nothing runs and the control plane knows how everything ended."""
         return all(
@@ -309,6 +320,7 @@ class Node:
 
     def acknowledge(self, seq: int) -> None:
         """Take note that the reports up to and including `seq` are committed."""
+        self._acknowledged.set()
         touched: set[str] = set()
         while self._in_flight and self._in_flight[0].seq <= seq:
             receipt = self._in_flight.popleft()

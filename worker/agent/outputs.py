@@ -29,6 +29,8 @@ FILES_LIMIT: Final = 1_000
 DEPTH_LIMIT: Final = 32
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
+REFUSALS: Final = frozenset({400, 404, 413, 422})
+"""Answers that will be the same next time."""
 OPEN_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -94,9 +96,9 @@ class Uploader:
             raise AwayError(str(error) or type(error).__name__) from error
         finally:
             connection.close()
-        if 400 <= answer.status < 500 and answer.status not in {401, 408, 429}:  # noqa: PLR2004
+        if answer.status in REFUSALS:
             raise RefusedError(f"{answer.status} {detail}")
-        if answer.status >= 300:  # noqa: PLR2004 - HTTP's classes of answers
+        if answer.status != http.HTTPStatus.CREATED:
             raise AwayError(f"{answer.status} {detail}")
 
     def _connection(self) -> http.client.HTTPConnection:

@@ -186,7 +186,7 @@ class Preparer:
 
     def _download(self, file: FileToPlace) -> IO[bytes]:
         """Fetch into a file without a name, so that nothing is left when the agent dies."""
-        target = tempfile.TemporaryFile(dir=self.folders.data)  # noqa: SIM115 - closed by caller
+        target = tempfile.TemporaryFile(dir=self.folders.data)  # noqa: SIM115 -- closed by caller
         left = self.config.download_limit_bytes
         request = identity.fetch_request(self.identity, file.url)
         with identity.open_url(request, self.config.ca_file) as source:
@@ -355,8 +355,8 @@ def _git(
     }
     is_other = owner.uid >= 0
     try:
-        done = subprocess.run(  # noqa: S603 - an argument list, its parts checked by the caller
-            ["git", *arguments],  # noqa: S607 - found on the fixed PATH above
+        done = subprocess.run(  # noqa: S603 -- an argument list, its parts checked by the caller
+            ["git", *arguments],  # noqa: S607 -- found on the fixed PATH above
             env=environment,
             capture_output=True,
             timeout=GIT_TIMEOUT_SECONDS,

@@ -16,7 +16,17 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from worker import protocol
 from worker.agent.identity import Identity
 from worker.agent.node import Node
-from worker.protocol import Ack, Heartbeat, Launch, ReadLog, Refused, Stop, Welcome
+from worker.protocol import (
+    Ack,
+    CommandDone,
+    Heartbeat,
+    Launch,
+    LogReply,
+    ReadLog,
+    Refused,
+    Stop,
+    Welcome,
+)
 from worker.shim import linux
 
 logger = logging.getLogger(__name__)
@@ -30,6 +40,8 @@ OUTPUT_SECONDS: Final = 0.1
 MEASURE_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 600.0
 UNAUTHORIZED: Final = frozenset({401, 403})
+SOON: Final = frozenset({protocol.LAPSED, "bad_frame", "silent", "not_committed", "failed"})
+"""Refusals of a connection, not of the node."""
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -43,6 +55,15 @@ class SessionRefusedError(Exception):
 
 class SilentGatewayError(Exception):
     """The connection is open, but nobody answers."""
+
+
+LOST: Final = (
+    OSError,
+    WebSocketException,
+    SilentGatewayError,
+    TimeoutError,
+    protocol.ProtocolError,
+)
 
 
 class NodeSession:
@@ -65,27 +86,31 @@ class NodeSession:
             side_work.append(asyncio.create_task(_repeat(self._look_for_output, OUTPUT_SECONDS)))
         try:
             while True:
-                wait = 0.0
-                try:
-                    await self._once(pause.reset)
-                except SessionRefusedError as error:
-                    logger.error("session.refused %s", error)
-                    if error.code == protocol.SUPERSEDED:
-                        return str(error)
-                    wait = 0.0 if error.code == protocol.LAPSED else REFUSED_PAUSE_SECONDS
-                except InvalidStatus as error:
-                    status = error.response.status_code
-                    logger.warning("session.no_websocket status=%s", status)
-                    wait = REFUSED_PAUSE_SECONDS if status in UNAUTHORIZED else 0.0
-                except (OSError, WebSocketException, SilentGatewayError, TimeoutError) as error:
-                    logger.warning("session.lost error=%s", str(error) or type(error).__name__)
-                except protocol.ProtocolError as error:
-                    logger.error("session.bad_frame error=%s", error)
+                wait = await self._once_or_why_not(pause)
+                if wait is None:
+                    return "superseded: a newer session of this node was opened"
                 await asyncio.sleep(max(wait, pause.next()))
         finally:
             for work in side_work:
                 work.cancel()
             await asyncio.gather(*side_work, return_exceptions=True)
+
+    async def _once_or_why_not(self, pause: Backoff) -> float | None:
+        """Hold a session until it breaks; return how long to wait, None: do not come back."""
+        try:
+            await self._once(pause.reset)
+        except SessionRefusedError as error:
+            logger.warning("session.refused %s", error)
+            if error.code == protocol.SUPERSEDED:
+                return None
+            return 0.0 if error.code in SOON else REFUSED_PAUSE_SECONDS
+        except InvalidStatus as error:
+            status = error.response.status_code
+            logger.warning("session.no_websocket status=%s", status)
+            return REFUSED_PAUSE_SECONDS if status in UNAUTHORIZED else 0.0
+        except LOST as error:
+            logger.warning("session.lost error=%s", str(error) or type(error).__name__)
+        return 0.0
 
     async def _once(self, on_open: Callable[[], None]) -> None:
         """Hold one session until it breaks."""
@@ -145,24 +170,30 @@ class NodeSession:
         while True:
             message = protocol.decode(await connection.recv())
             self._last_answer = linux.boot_seconds()
-            match message:
-                case Launch():
-                    if not self._node.machine.may_start():
-                        raise SilentGatewayError("a Launch came after the lease had lapsed")
-                    await connection.send(protocol.encode(self._node.launch(message)))
-                case Stop():
-                    await connection.send(protocol.encode(self._node.stop(message)))
-                case Ack():
-                    if message.echo > 0:
-                        deadline = message.echo + message.lease_seconds
-                        self._node.machine.renew_lease(deadline)
-                    self._node.acknowledge(message.seq)
-                case ReadLog():
-                    await connection.send(protocol.encode(self._node.read_log(message)))
-                case Refused():
-                    raise SessionRefusedError(message.code, message.message)
-                case _:
-                    raise protocol.ProtocolError(f"unexpected {type(message).__name__}")
+            if isinstance(message, Ack):
+                self._take_ack(message)
+            elif isinstance(message, Refused):
+                raise SessionRefusedError(message.code, message.message)
+            else:
+                await connection.send(protocol.encode(self._obey(message)))
+
+    def _take_ack(self, ack: Ack) -> None:
+        if ack.echo > 0:
+            self._node.machine.renew_lease(ack.echo + ack.lease_seconds)
+        self._node.acknowledge(ack.seq)
+
+    def _obey(self, message: protocol.Message) -> CommandDone | LogReply:
+        match message:
+            case Launch():
+                if not self._node.machine.may_start():
+                    raise SilentGatewayError("a Launch came after the lease had lapsed")
+                return self._node.launch(message)
+            case Stop():
+                return self._node.stop(message)
+            case ReadLog():
+                return self._node.read_log(message)
+            case _:
+                raise protocol.ProtocolError(f"unexpected {type(message).__name__}")
 
     async def _write(self, connection: ClientConnection) -> None:
         while True:
@@ -190,14 +221,14 @@ class NodeSession:
 
 
 class Backoff:
-    """Pauses that double up to a limit, each anywhere between nothing and all of it (full jitter)."""
+    """Pauses that double up to a limit, each anywhere below its ceiling (full jitter)."""
 
     def __init__(self) -> None:
         self._ceiling = FIRST_PAUSE_SECONDS
 
     def next(self) -> float:
         """Return how long to wait now."""
-        pause = random.uniform(0.05, self._ceiling)  # noqa: S311 - spreads load, hides nothing
+        pause = random.uniform(0.05, self._ceiling)  # noqa: S311 -- spreads load, hides nothing
         self._ceiling = min(LONGEST_PAUSE_SECONDS, self._ceiling * 2)
         return pause
 

@@ -80,7 +80,7 @@ class SimulatedMachine:
         self._lease_timer: asyncio.TimerHandle | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._live: dict[str, tuple[Attempt, Listener]] = {}
-        self._random = random.Random(node)  # noqa: S311 - makes plausible figures, no secrets
+        self._random = random.Random(node)  # noqa: S311 -- makes plausible figures, no secrets
 
     def hardware(self) -> Hardware:
         """Return the pretended hardware: one socket for every four GPUs, all linked by NVLink."""
@@ -218,8 +218,10 @@ class SimulatedMachine:
         found.append(
             UsageSample(subject="node", at=now, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
         )
-        for device in self.hardware().devices:
-            found.append(self._device_sample(device, is_busy=device.uuid in busy, now=now))
+        found.extend(
+            self._device_sample(device, is_busy=device.uuid in busy, now=now)
+            for device in self.hardware().devices
+        )
         return found
 
     async def close(self) -> None:

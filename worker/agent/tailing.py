@@ -7,6 +7,7 @@ reading begins again at the last acknowledged byte.
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import os
@@ -100,7 +101,7 @@ class MetricsTail:
             return False
 
     def read(self, limit: int) -> list[MetricPoint]:
-        """Return the points of at most `limit` further whole lines; other lines are only counted."""
+        """Return at most `limit` further points; lines that are none are only counted."""
         offset, line = self.sent
         points: list[MetricPoint] = []
         data = self._read_file(offset)
@@ -140,19 +141,24 @@ def parse_line(raw: bytes) -> dict[str, float]:
         return {}
     if not isinstance(document, dict):
         return {}
-    values: dict[str, float] = {}
-    for name, value in document.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            continue
-        try:
-            number = float(value)
-        except OverflowError:
-            continue
-        if math.isfinite(number) and len(name) <= METRIC_NAME_LENGTH:
-            values[name] = number
-        if len(values) >= METRIC_NAMES:
-            break
-    return values
+    numbers = ((name, _number(value)) for name, value in document.items())
+    taken = (
+        (name, number)
+        for name, number in numbers
+        if number is not None and len(name) <= METRIC_NAME_LENGTH
+    )
+    return dict(itertools.islice(taken, METRIC_NAMES))
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number, None for anything else; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import psutil
@@ -117,15 +118,14 @@ def _device_sample(device: DeviceUse, now: float) -> UsageSample:
 def read_processes() -> dict[int, ProcessUse]:
     """Read parent, CPU time and memory of all processes in one pass."""
     found = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
             continue
         try:
-            with open(f"/proc/{name}/stat", "rb") as stream:
-                fields = stream.read().rpartition(b")")[2].split()
+            fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue
-        found[int(name)] = ProcessUse(
+        found[int(folder.name)] = ProcessUse(
             parent=int(fields[1]),
             cpu_seconds=(int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND,
             memory_bytes=int(fields[21]) * PAGE_BYTES,
@@ -177,7 +177,6 @@ def group_memory_bytes(groups: list[str]) -> int | None:
 
 def _read(path: str) -> str:
     try:
-        with open(path, encoding="ascii") as stream:
-            return stream.read().strip()
+        return Path(path).read_text(encoding="ascii").strip()
     except OSError:
         return ""

@@ -67,10 +67,11 @@ class TaskUsers:
         if os.geteuid() == 0:
             return ["tasks run as root, because agent.toml has may_drop_privileges = false"]
         name = _user_name(os.geteuid())
-        return [
+        banner = (
             f"tasks run as the agent's own user {name}: they can read its files and credential; "
             "run the agent as root, which gives each tenant an unprivileged user"
-        ]
+        )
+        return [banner]
 
     def _next_uid(self) -> int:
         taken = set(self._by_tenant.values())

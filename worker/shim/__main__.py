@@ -10,6 +10,6 @@ import sys
 if not __package__:
     sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from worker.shim.supervisor import main  # noqa: E402 - the path has to be set first
+from worker.shim.supervisor import main
 
 sys.exit(main(sys.argv[1:]))

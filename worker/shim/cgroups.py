@@ -196,9 +196,9 @@ def _fill_cpuset(folder: str, cpus: list[int]) -> bool:
     parent = os.path.dirname(folder)
     for name, value in (("cpuset.cpus", ",".join(map(str, cpus))), ("cpuset.mems", "")):
         wanted = value or _read(f"{parent}/{name}").strip()
-        if not _read(f"{folder}/{name}").strip() or value:
-            if _try_write(f"{folder}/{name}", wanted):
-                return False
+        is_to_write = bool(value) or not _read(f"{folder}/{name}").strip()
+        if is_to_write and _try_write(f"{folder}/{name}", wanted):
+            return False
     return True
 
 

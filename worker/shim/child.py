@@ -49,7 +49,7 @@ def run(spec: TaskSpec, group: Group, streams: tuple[int, int], status: int) -> 
         _execute(spec.argv, spec.environment)
     except OSError as error:
         os.write(status, f"error {step}: {error.strerror or error}\n".encode())
-    except Exception as error:  # noqa: BLE001 - the fork must not return into the supervisor
+    except Exception as error:  # noqa: BLE001 -- the fork must not return into the supervisor
         os.write(status, f"error {step}: {type(error).__name__}: {error}\n".encode())
     os._exit(EXIT_NOT_STARTED)
 
@@ -61,7 +61,7 @@ def _execute(argv: list[str], environment: dict[str, str]) -> None:
     problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for folder in folders:
         try:
-            os.execve(f"{folder}/{name}" if folder else name, argv, environment)
+            os.execve(f"{folder}/{name}" if folder else name, argv, environment)  # noqa: S606
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
@@ -96,22 +96,22 @@ def _enter_namespaces(spec: TaskSpec) -> list[str]:
             _unshare_as_user()
     except OSError as error:
         return [f"no mount namespace here ({error.strerror}): see TERRACE_HOSTS_FILE instead"]
-    warnings = []
     try:
-        linux.mount("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
-        if spec.hosts_file:
-            linux.mount(spec.hosts_file, "/etc/hosts", None, linux.MS_BIND)
-        for source, target in spec.binds.items():
-            if not os.path.isdir(target):
-                os.makedirs(target)
-            linux.mount(source, target, None, linux.MS_BIND)
-        if spec.host_name:
-            linux.set_host_name(spec.host_name)
+        _show_files(spec)
     except OSError as error:
-        warnings.append(
-            f"not shown to the task: {error.strerror or error} ({error.filename or ''})"
-        )
-    return warnings
+        return [f"not shown to the task: {error.strerror or error} {error.filename or ''}".strip()]
+    return []
+
+
+def _show_files(spec: TaskSpec) -> None:
+    linux.attach("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
+    if spec.hosts_file:
+        linux.attach(spec.hosts_file, "/etc/hosts", None, linux.MS_BIND)
+    for source, target in spec.binds.items():
+        os.makedirs(target, exist_ok=True)  # the mount point alone stays on the machine, empty
+        linux.attach(source, target, None, linux.MS_BIND)
+    if spec.host_name:
+        linux.set_host_name(spec.host_name)
 
 
 def _unshare_as_user() -> None:
@@ -134,8 +134,8 @@ def _drop_privileges(spec: TaskSpec) -> None:
         os.setgroups([])
         os.setresgid(spec.gid, spec.gid, spec.gid)
         os.setresuid(spec.uid, spec.uid, spec.uid)
-    linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    linux.set_property(linux.PR_SET_NO_NEW_PRIVS, 1)
+    linux.set_property(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # the supervisor died before the line above
         os._exit(EXIT_NOT_STARTED)
     os.umask(0o022)

@@ -22,8 +22,8 @@ MS_PRIVATE = 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def prctl(option: int, value: int) -> None:
-    """Call prctl(2) with one argument.
+def set_property(option: int, value: int) -> None:
+    """Set one property of this process, see prctl(2).
 
     Raises:
         OSError: the kernel refused.
@@ -40,8 +40,8 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
-def mount(source: str, target: str, kind: str | None, flags: int) -> None:
-    """Call mount(2) without data.
+def attach(source: str, target: str, kind: str | None, flags: int) -> None:
+    """Attach `source` at `target`, see mount(2); without data.
 
     Raises:
         OSError: the kernel refused; the text names the target.

@@ -16,6 +16,10 @@ NODE_MARKER = "TERRACE_NODE"
 """The environment variable that says which node (hence which agent) they belong to."""
 
 
+START_TIME_FIELD = 19
+"""Of /proc/PID/stat, counted from what follows the command's name."""
+
+
 def start_time(pid: int) -> int | None:
     """Return the process's start in clock ticks since boot; None if there is no such process."""
     entry = _stat(pid)
@@ -114,6 +118,6 @@ def _stat(pid: int) -> tuple[int, int, str] | None:
             fields = stream.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    if len(fields) < 20:
+    if len(fields) <= START_TIME_FIELD:
         return None
-    return int(fields[1]), int(fields[19]), fields[0].decode("ascii")
+    return int(fields[1]), int(fields[START_TIME_FIELD]), fields[0].decode("ascii")

@@ -1,4 +1,4 @@
-"""Small JSON files that shim and agent leave for one another, written so that a crash cannot tear them.
+"""Small JSON files that shim and agent leave for one another; a crash cannot tear them.
 
 All of them lie in the attempt's folder, which only the agent's user may enter:
 

@@ -66,7 +66,7 @@ class TaskSpec:
     """Folder to show -> where, in the task's mount namespace."""
     use_cgroups: bool
 
-    def __init__(self, **fields: Any) -> None:  # noqa: ANN401 - checked against FIELDS below
+    def __init__(self, **fields: Any) -> None:
         """Check the fields.
 
         Raises:
@@ -80,7 +80,9 @@ class TaskSpec:
             if value is None:
                 raise ValueError(f"spec: {name} is missing")
             if not isinstance(value, kind):
-                raise ValueError(f"spec: {name} has the wrong type {type(value).__name__}")
+                raise ValueError(  # noqa: TRY004 - a bad file, not a bad call
+                    f"spec: {name} has the wrong type {type(value).__name__}"
+                )
             setattr(self, name, value)
 
     def record(self) -> dict[str, Any]:

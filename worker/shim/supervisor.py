@@ -43,16 +43,19 @@ STOPPED = "Stopped"
 
 def main(arguments: list[str]) -> int:
     """Supervise the attempt whose spec is named; return 0 once its exit record is on the disk."""
-    if len(arguments) not in {1, 3}:
+    path, *descriptors = arguments or [""]
+    if not path or len(descriptors) not in {0, 2}:
         os.write(2, b"usage: python -m worker.shim SPECFILE [LOCK_FD STATUS_FD]\n")
         return 2
-    task = spec.load(arguments[0])
-    lock = int(arguments[1]) if len(arguments) == 3 else _take_lock(task)
-    status = int(arguments[2]) if len(arguments) == 3 else os.open("/dev/null", os.O_WRONLY)
+    task = spec.load(path)
+    if descriptors:
+        lock, status = map(int, descriptors)
+    else:
+        lock, status = _take_lock(task), os.open("/dev/null", os.O_WRONLY)
     if lock < 0 or os.path.exists(f"{task.folder}/{records.EXIT}"):
         return 0  # another supervisor has it, or it is over: a repeated start changes nothing
-    os.set_inheritable(lock, False)
-    os.set_inheritable(status, False)
+    for descriptor in (lock, status):
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - the only way to call it
     Supervisor(task, status).run()
     return 0
 
@@ -85,7 +88,7 @@ class Supervisor:
     def run(self) -> None:
         """Run the task; return when nothing of it is left and the record is written."""
         signals = self._prepare_signals()
-        linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        linux.set_property(linux.PR_SET_CHILD_SUBREAPER, 1)
         self._read_lease()
         task = self.task
         if linux.boot_seconds() > self.deadline:
@@ -190,14 +193,17 @@ class Supervisor:
             wait = next_tick if self.kill_at is None else min(next_tick, self.kill_at)
             for fd, _ in poll.poll(max(0.0, wait - now) * 1000):
                 if fd == signals:
-                    if signal.SIGTERM in _drain_signals(signals):
-                        self._look_for_stop(is_told=True)
-                    self._reap()
+                    self._take_signals(_drain_signals(signals))
                 elif not _copy(fd, open_pipes[fd]):
                     poll.unregister(fd)
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 self._signal_all(signal.SIGKILL)
                 self.kill_at = time.monotonic() + TICK_SECONDS
+
+    def _take_signals(self, numbers: set[int]) -> None:
+        if signal.SIGTERM in numbers:
+            self._look_for_stop(is_told=True)
+        self._reap()
 
     def _tick(self, now: float) -> None:
         """Look at what may have changed without a signal: lease, stop file, time limit."""
