@@ -257,7 +257,8 @@ def _role_document(role: Part) -> Document:
     if "node_selector" in document and isinstance(document["node_selector"], str):
         document["node_selector"] = _pairs(document["node_selector"])
     if environment := {**role.extra.get("env", {}), **_pairs(role.values.get("env", ""))}:
-        document["env"] = environment
+        # As a list, since an empty value in a map counts as a field that was left empty.
+        document["env"] = [{"name": name, "value": value} for name, value in environment.items()]
     if (text := role.values.get("command", "").replace("\r\n", "\n")).strip():
         document["command"] = _command(text, role.values.get("shell", ""))
     document["policies"] = [*role.extra.get("policies", ()), *_policy_documents(role.policies)]

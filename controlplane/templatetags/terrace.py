@@ -244,7 +244,7 @@ def span_of(job: Any, which: str, now: datetime) -> SafeString:
         else (job.started_at, job.finished_at)
     )
     if begin is None:
-        return format_html("")
+        return SafeString("")
     if end is None and job.phase not in _ENDED:
         return format_html(
             '<time datetime="{}" data-since>{}</time>', iso(begin), duration(now - begin)

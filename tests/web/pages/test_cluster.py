@@ -1,0 +1,98 @@
+"""The map of the machines, joining, cordon and drain; health."""
+
+from collections.abc import Callable
+
+from django.test import Client
+
+from scheduling.models import JoinToken, Node, Usage
+from tenants.models import User
+from tests.factories.demo import run_task
+from tests.web.pages.conftest import Site
+
+Browse = Callable[[User], Client]
+
+
+def test_map_shows_use_and_never_zero_for_unknown(site: Site, browse: Browse) -> None:
+    """A measured GPU shows its percent, the others a dash."""
+    device = site.node.devices.get(index=1)
+    Usage.objects.create(node=site.node, device_uuid=device.uuid, at=site.now, gpu_percent=42.0)
+
+    page = browse(site.people.bob).get("/cluster/")
+
+    slots = page.context["map"].loads[0].slots
+    assert [slot.percent for slot in slots] == [None, 42.0, *[None] * 6]
+    assert "0: –" in page.content.decode()  # noqa: RUF001 -- the dash of the page
+    assert "1: 42 %" in page.content.decode()
+
+
+def test_map_names_only_readable_jobs(site: Site, browse: Browse) -> None:
+    """Who may not read the job that holds a GPU sees it held, without a name."""
+    task = site.charlies.tasks.get(index=0)
+    device = site.node.devices.get(index=0)
+    run_task(task, site.node, site.mill, [device], site.now)
+
+    own = browse(site.people.charlie).get("/cluster/")
+    other = browse(site.people.bob).get("/cluster/")
+
+    assert "charlies-secret" in own.content.decode()
+    assert "charlies-secret" not in other.content.decode()
+    assert other.context["map"].free_gpus == own.context["map"].free_gpus == 7
+
+
+def test_node_counts_tasks_of_others(site: Site, browse: Browse) -> None:
+    """A node's page says how many tasks run there that one may not see."""
+    task = site.charlies.tasks.get(index=0)
+    run_task(task, site.node, site.mill, [site.node.devices.get(index=0)], site.now)
+
+    text = browse(site.people.bob).get("/cluster/nodes/gpu-01/").content.decode()
+
+    assert "1 task of others that you may not see" in text
+    assert "charlies-secret" not in text
+
+
+def test_join_token_is_shown_once(site: Site, browse: Browse) -> None:
+    """Root gets a command with a secret whose hash alone is kept."""
+    client = browse(site.people.root)
+
+    made = client.post("/cluster/join/")
+    again = client.get("/cluster/join/")
+
+    secret = made.context["secret"]
+    assert f"--token {secret}" in made.content.decode()
+    assert secret not in again.content.decode()
+    assert secret not in JoinToken.objects.get().secret_hash
+
+
+def test_node_is_cordoned_by_root_alone(site: Site, browse: Browse) -> None:
+    """Root cordons and uncordons; an org administrator is refused."""
+    url = "/cluster/nodes/gpu-01/act/"
+
+    refused = browse(site.people.alice).post(url, {"action": "cordon"}).status_code
+    browse(site.people.root).post(url, {"action": "cordon"})
+    cordoned = Node.objects.get(id=site.node.id).is_cordoned
+    browse(site.people.root).post(url, {"action": "uncordon"})
+
+    assert refused == 403
+    assert cordoned
+    assert not Node.objects.get(id=site.node.id).is_cordoned
+
+
+def test_empty_cluster_leads_to_the_join_command(site: Site, browse: Browse) -> None:
+    """Without a node Root is led to adding one, and a researcher to the job form."""
+    site.node.devices.all().delete()
+    site.node.delete()
+
+    for_root = browse(site.people.root).get("/cluster/").content.decode()
+    for_bob = browse(site.people.bob).get("/cluster/").content.decode()
+
+    assert 'href="/cluster/join/"' in for_root
+    assert 'href="/cluster/join/"' not in for_bob
+    assert 'href="/jobs/new/"' in for_bob
+
+
+def test_health_names_the_lease(site: Site, browse: Browse) -> None:
+    """The health page says that the scheduler is present and who holds its lease."""
+    text = browse(site.people.root).get("/admin/health/").content.decode()
+
+    assert "Present" in text
+    assert f"scheduler:{site.cluster.id}" in text

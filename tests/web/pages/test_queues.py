@@ -1,0 +1,171 @@
+"""Queues are edited in place: rules at the field, the effect first, a conflict shown three ways."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from scheduling.models import Queue
+from tenants.models import AuditRow, User
+from tests.web.pages.conftest import Site
+
+Browse = Callable[[User], Client]
+GPU = "nvidia.com/gpu"
+
+
+def _form(queue: Queue, **values: str) -> dict[str, Any]:
+    """Return what the browser sends for one queue that was seen as it is now."""
+    base = {"weight": queue.weight, "min": queue.min, "max": queue.max}
+    shown = {"weight": str(queue.weight), "min": "", "max": ""} | values
+    return {
+        "resource": GPU,
+        "queue": [str(queue.id)],
+        f"q-{queue.id}-version": str(queue.version),
+        f"q-{queue.id}-base": json.dumps(base),
+        **{f"q-{queue.id}-{name}": value for name, value in shown.items()},
+    }
+
+
+def test_only_the_parents_manager_gets_fields(site: Site, browse: Browse) -> None:
+    """Root may edit both trees' tops, Alice what lies below her unit's queue, Bob nothing."""
+    people = site.people
+
+    fields = {
+        user.username: sorted(
+            row.name
+            for row, _is_group, fields in browse(user).get("/queues/?edit=1").context["rows"]
+            if fields
+        )
+        for user in people.everyone
+    }
+
+    assert fields == {
+        "root": ["mill", "robots", "vision"],
+        "alice": ["robots"],
+        "bob": [],
+        "charlie": [],
+    }
+
+
+def test_change_is_applied_with_its_reason(site: Site, browse: Browse) -> None:
+    """A weight and a max reach the queue, and the record says who and why."""
+    form = _form(site.robots, weight="5", max="8") | {"action": "apply", "reason": "new team"}
+
+    page = browse(site.people.root).post("/queues/edit/", form, follow=True)
+
+    queue = Queue.objects.get(id=site.robots.id)
+    row = AuditRow.objects.get(subject_id=str(queue.id), action="queue.update")
+    assert "Applied to robots." in page.content.decode()
+    assert (queue.weight, queue.max) == (5, {GPU: 8000})
+    assert (row.actor_label, row.reason) == ("root", "new team")
+
+
+def test_broken_rule_stands_at_the_field(site: Site, browse: Browse) -> None:
+    """A min above its max is told at its queue, and nothing is changed."""
+    form = _form(site.robots, min="9", max="8") | {"action": "apply"}
+
+    page = browse(site.people.root).post("/queues/edit/", form)
+
+    errors = page.context["form"].rows[str(site.robots.id)].errors
+    assert page.status_code == 422
+    assert list(errors) == ["min"]
+    assert Queue.objects.get(id=site.robots.id).version == site.robots.version
+
+
+def test_unreadable_amount_stands_at_the_field(site: Site, browse: Browse) -> None:
+    """What is not an amount is told at its field."""
+    form = _form(site.robots, max="many") | {"action": "apply"}
+
+    page = browse(site.people.root).post("/queues/edit/", form)
+
+    assert page.status_code == 422
+    assert list(page.context["form"].rows[str(site.robots.id)].errors) == ["max"]
+
+
+def test_effect_is_shown_before_anything_changes(site: Site, browse: Browse) -> None:
+    """The preview names the queues whose share would change and writes nothing."""
+    form = _form(site.robots, max="1") | {"action": "preview"}
+
+    page = browse(site.people.root).post("/queues/edit/", form, headers={"hx-request": "true"})
+
+    assert page.status_code == 200
+    assert "Deserved then" in page.content.decode()
+    assert "robots" in page.content.decode()
+    assert Queue.objects.get(id=site.robots.id).max == {}
+
+
+def test_conflict_is_shown_and_not_overwritten(site: Site, browse: Browse) -> None:
+    """Of two who saw the same version the second sees base, theirs and yours, and can choose."""
+    client = browse(site.people.root)
+    first = _form(site.robots, weight="3") | {"action": "apply"}
+    second = _form(site.robots, weight="7") | {"action": "apply"}
+
+    client.post("/queues/edit/", first)
+    page = client.post("/queues/edit/", second)
+    after_conflict = Queue.objects.get(id=site.robots.id).weight
+    row = page.context["rows"][0]
+    chosen = {
+        "resource": GPU,
+        "queue": [row.fields.id],
+        f"q-{row.fields.id}-version": str(row.fields.version),
+        f"q-{row.fields.id}-base": row.fields.base_json,
+        **{f"q-{row.fields.id}-{name}": value for name, value in row.fields.values.items()},
+        f"q-{row.fields.id}-weight": "7",
+        "action": "apply",
+    }
+    client.post("/queues/edit/", chosen)
+
+    assert page.status_code == 409
+    one = row.contested[0]
+    assert (one.field, one.base, one.theirs, one.yours) == ("weight", "1", "3", "7")
+    assert after_conflict == 3
+    assert Queue.objects.get(id=site.robots.id).weight == 7
+
+
+def test_others_queue_cannot_be_edited(site: Site, browse: Browse) -> None:
+    """A researcher is refused by name of the role; a stranger is told that there is no queue."""
+    form = _form(site.robots, weight="9") | {"action": "apply"}
+
+    statuses = [
+        browse(user).post("/queues/edit/", form).status_code
+        for user in (site.people.bob, site.people.charlie)
+    ]
+
+    assert statuses == [403, 404]
+    assert Queue.objects.get(id=site.robots.id).weight == 1
+
+
+def test_queue_is_closed_and_opened(site: Site, browse: Browse) -> None:
+    """Closing a queue with a job makes it Closing; opening takes that back."""
+    client = browse(site.people.alice)
+
+    client.post("/queues/robots/act/", {"action": "close"})
+    closing = Queue.objects.get(id=site.robots.id).state
+    client.post("/queues/robots/act/", {"action": "open"})
+
+    assert closing == "Closing"
+    assert Queue.objects.get(id=site.robots.id).state == "Open"
+
+
+def test_unit_gets_a_queue(site: Site, browse: Browse) -> None:
+    """Root gives a unit without a queue one below the root; a wrong name is told."""
+    client = browse(site.people.root)
+    root = Queue.objects.get(parent__isnull=True)
+    form = {"parent": root.id, "unit": site.people.speech.id, "weight": "2"}
+
+    wrong = client.post("/queues/new/", {**form, "name": "Not a name!"})
+    made = client.post("/queues/new/", {**form, "name": "speech"})
+
+    assert wrong.status_code == 422
+    assert made.headers["Location"] == "/queues/speech/"
+    assert Queue.objects.get(name="speech").weight == 2
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+def test_tree_shows_one_resource_at_a_time(site: Site, browse: Browse, resource: str) -> None:
+    """The resource of the address is the one whose numbers are shown and edited."""
+    page = browse(site.people.root).get(f"/queues/?edit=1&resource={resource}")
+
+    assert page.context["form"].resource == resource
