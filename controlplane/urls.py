@@ -4,6 +4,7 @@ from django.urls import URLPattern, URLResolver, include, path
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.live.urls")),
+    path("", include("controlplane.api.urls")),
     path("accounts/", include("allauth.urls")),
     path("", include("controlplane.pages.urls")),
 ]

@@ -1,0 +1,435 @@
+"""Jobs: list, submit (JSON or YAML, native or a Volcano manifest), try dry, change, act on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from typing import Any, ClassVar
+from uuid import UUID
+
+import yaml
+from django.db import transaction
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api import errors, etag
+from controlplane.api.base import MIB, ApiView
+from controlplane.api.fields import ActIn, ReasonField, StrictSerializer
+from controlplane.api.pagination import limit_of
+from controlplane.api.parsers import JsonParser, YamlParser
+from controlplane.api.schema import DocumentOut, listing, problems
+from controlplane.api.v1.job_output import JobDetailOut, JobOut, hidden_env, reason
+from scheduling.domain import jobs
+from scheduling.domain.jobs import JobAction
+from scheduling.domain.queries import explain
+from scheduling.domain.queries import jobs as job_queries
+from scheduling.engine.explain import Fit, Ladder
+from scheduling.engine.types import Reason
+from scheduling.models import Job
+from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.parse import Format, Parsed, read
+from scheduling.spec.volcano import to_manifest
+from tenants.domain.access import Verb, may, reads
+from tenants.domain.errors import DomainError, Invalid, Problem
+
+MOST_JOBS = 10_000
+
+
+class JobView(ApiView):
+    """Base of the views of one job."""
+
+    def load(self, job_id: UUID, verb: Verb = Verb.JOB_READ) -> Job:
+        """Return a job that the actor may read by this verb.
+
+        Raises:
+            NotFound: there is none.
+        """
+        return job_queries.load_job(reads(self.actor, verb), job_id)
+
+    def job_reply(self, job_id: UUID, status: int = 200) -> Response:
+        """Answer with a job as it is now, with its entity tag."""
+        job = self.load(job_id)
+        return Response(self.detail(job), status=status, headers={"ETag": etag.tag(job.version)})
+
+    def detail(self, job: Job) -> dict[str, Any]:
+        """Write a job in full."""
+        context = {
+            "may_read_env": may(self.actor, Verb.JOB_READ_ENV, job.unit_id, owner_id=job.owner_id)
+        }
+        return dict(JobDetailOut(_Shown(job), context=context).data)
+
+
+class _Shown:
+    """A job whose `roles` is the list in order, as the serializer wants it."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.roles = list(job.roles.order_by("position"))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._job, name)
+
+
+class DryRunOut(serializers.Serializer[Any]):
+    """Whether a job is valid, and whether it would start now."""
+
+    valid = serializers.BooleanField()
+    fits = serializers.BooleanField(allow_null=True)
+    errors = serializers.ListField(child=serializers.DictField())  # type: ignore[assignment]  # DRF takes fields out of the class
+    notes = serializers.ListField(child=serializers.DictField())
+    fit = serializers.DictField(allow_null=True)
+
+
+class JobsView(JobView):
+    """The list of jobs."""
+
+    parser_classes: Any = (JsonParser, YamlParser)
+
+    @extend_schema(
+        operation_id="jobs_list",
+        parameters=[
+            OpenApiParameter("tab", enum=list(job_queries.TABS)),
+            OpenApiParameter("queue", description="A queue's name; those below it included."),
+            OpenApiParameter("owner", description="A user name."),
+            OpenApiParameter("text", description="Part of the name, or an id."),
+            OpenApiParameter("kind"),
+        ],
+        responses=problems({200: listing(JobOut)}, 422),
+    )
+    def get(self, request: Request) -> Response:
+        """List the jobs that you may see, the newest first."""
+        given = request.query_params
+        tab = given.get("tab") or "all"
+        if tab not in job_queries.TABS:
+            allowed = ", ".join(job_queries.TABS)
+            raise Invalid([Problem("tab", "invalid_choice", {"value": tab, "allowed": allowed})])
+        where = job_queries.JobFilter(
+            tab=tab, **{name: given.get(name, "") for name in ("queue", "owner", "text", "kind")}
+        )
+        found = job_queries.list_jobs(
+            reads(self.actor, Verb.JOB_READ),
+            where,
+            cursor=given.get("after", ""),
+            limit=limit_of(request),
+        )
+        return self.listed(list(JobOut(found.jobs, many=True).data), found.next_cursor or None)
+
+    @extend_schema(
+        operation_id="jobs_create",
+        request={"application/json": DocumentOut, "application/yaml": OpenApiTypes.STR},
+        parameters=[
+            OpenApiParameter(
+                "dry_run", bool, description="Only say whether it is valid and whether it fits."
+            ),
+            OpenApiParameter("code_file_id", OpenApiTypes.UUID, description="Uploaded code."),
+        ],
+        responses=problems({201: JobDetailOut, 200: DryRunOut}, 403, 409, 413, 415, 422),
+    )
+    def post(self, request: Request) -> Response:
+        """Submit a job: JSON or YAML, the plain representation or a Volcano manifest."""
+        parsed = parse_job(request.data)
+        if request.query_params.get("dry_run") in {"1", "true"}:
+            return Response(self._dry_run(parsed))
+        spec = required(parsed)
+        code = _uuid(request.query_params.get("code_file_id"), "code_file_id")
+
+        def submit() -> tuple[int, dict[str, Any]]:
+            job = jobs.submit_job(
+                actor=self.actor,
+                spec=spec,
+                now=self.now,
+                code_file_id=code,
+                request_id=self.request_id,
+            )
+            return 201, self.detail(self.load(job.id))
+
+        reply = self.once(submit)
+        reply["Location"] = f"/api/v1/jobs/{reply.data['id']}"
+        return reply
+
+    def _dry_run(self, parsed: Parsed) -> dict[str, Any]:
+        problems_found: list[Any] = list(parsed.problems)
+        fit = None
+        if parsed.spec is not None:
+            try:
+                jobs.queue_named(actor=self.actor, name=parsed.spec.queue)
+                fit = explain.fit(self.actor, parsed.spec, now=self.now)
+            except Invalid as error:
+                problems_found += error.problems
+        return {
+            "valid": not problems_found,
+            "fits": None if fit is None else fit.fits_now,
+            "errors": errors.field_errors(problems_found),
+            "notes": errors.field_errors(parsed.notes),
+            "fit": None if fit is None else fit_out(fit),
+        }
+
+
+def parse_job(data: Any) -> Parsed:
+    """Read one job from a request's body: decoded JSON, or YAML text."""
+    if isinstance(data, dict) and isinstance(data.get("yaml"), bytes):
+        return read(data["yaml"], form=Format.YAML)
+    return read(data, form=Format.JSON)
+
+
+def required(parsed: Parsed) -> JobSpec:
+    """Return the spec.
+
+    Raises:
+        Invalid: the document has problems.
+    """
+    if parsed.spec is None:
+        raise Invalid([Problem(one.path, one.code, one.params) for one in parsed.problems])
+    return parsed.spec
+
+
+def _uuid(text: str | None, field: str) -> UUID | None:
+    if not text:
+        return None
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Invalid([Problem(field, "bad_uuid", {"value": text[:40]})]) from None
+
+
+def plain(value: Any) -> Any:
+    """Write frozen values of the domain as JSON can carry them."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: plain(one) for name, one in asdict(value).items()}
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(one) for one in value]
+    return value
+
+
+class JobPatchIn(StrictSerializer):
+    """What of a job can be changed."""
+
+    priority = serializers.IntegerField(min_value=-(2**31), max_value=2**31 - 1, required=False)
+    replicas = serializers.DictField(
+        child=serializers.IntegerField(min_value=0), required=False, help_text="Role -> number."
+    )
+
+
+class JobDetailView(JobView):
+    """One job."""
+
+    @extend_schema(operation_id="jobs_read", responses=problems({200: JobDetailOut}, 404))
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """Show one job."""
+        del request
+        return self.job_reply(job_id)
+
+    @extend_schema(
+        operation_id="jobs_update",
+        request=JobPatchIn,
+        responses=problems({200: JobDetailOut}, 403, 404, 409, 412, 422),
+    )
+    def patch(self, request: Request, job_id: UUID) -> Response:
+        """Change replicas and priority, all or nothing; with If-Match only if nobody else did."""
+        wanted = self.read(JobPatchIn)
+        version = etag.expected_version(request)
+        with transaction.atomic():
+            changed = self.load(job_id)
+            if version is None:
+                version = changed.version
+            given: dict[str, Any] = {"actor": self.actor, "job_id": job_id, "now": self.now}
+            for role, replicas in wanted.get("replicas", {}).items():
+                changed = jobs.scale_role(
+                    **given, role=role, replicas=replicas, expected_version=version
+                )
+                version = changed.version
+            if "priority" in wanted:
+                jobs.change_priority(**given, priority=wanted["priority"], expected_version=version)
+        return self.job_reply(job_id)
+
+
+class JobActionView(JobView):
+    """An action on one job."""
+
+    action: JobAction = JobAction.CANCEL
+
+    @extend_schema(request=ActIn, responses=problems({200: JobDetailOut}, 403, 404, 409, 412, 422))
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Do it; what runs ends with grace."""
+        wanted = self.read(ActIn)
+        doer = {
+            JobAction.CANCEL: jobs.cancel_job,
+            JobAction.SUSPEND: jobs.suspend_job,
+            JobAction.RESUME: jobs.resume_job,
+            JobAction.RETRY: jobs.retry_job,
+        }[self.action]
+
+        def act() -> tuple[int, dict[str, Any]]:
+            doer(
+                actor=self.actor,
+                job_id=job_id,
+                expected_version=etag.expected_version(request),
+                reason=wanted["reason"],
+                now=self.now,
+            )
+            return 200, self.detail(self.load(job_id))
+
+        return self.once(act)
+
+
+class BatchIn(StrictSerializer):
+    """Several jobs, or an action on several."""
+
+    jobs = serializers.ListField(
+        child=serializers.DictField(), required=False, max_length=MOST_JOBS
+    )
+    action = serializers.ChoiceField([one.value for one in JobAction], required=False)
+    ids = serializers.ListField(child=serializers.UUIDField(), required=False, max_length=MOST_JOBS)
+    reason = ReasonField()
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Want either jobs or an action with ids."""
+        if ("jobs" in attrs) == ("action" in attrs and "ids" in attrs):
+            raise serializers.ValidationError("Give either jobs, or action and ids.", "one_of")
+        return attrs
+
+
+class BatchResultOut(serializers.Serializer[Any]):
+    """How one item of a batch ended."""
+
+    index = serializers.IntegerField()
+    id = serializers.UUIDField(allow_null=True)
+    error = serializers.DictField(allow_null=True)
+
+
+class BatchOut(serializers.Serializer[Any]):
+    """How a batch ended, item by item."""
+
+    done = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    results = BatchResultOut(many=True)
+
+
+class JobBatchView(JobView):
+    """Many jobs at once."""
+
+    largest_body: ClassVar[int] = 5 * MIB
+
+    @extend_schema(
+        operation_id="jobs_batch",
+        request=BatchIn,
+        responses=problems({200: BatchOut}, 403, 413, 422),
+    )
+    def post(self, request: Request) -> Response:
+        """Submit many jobs, or act on many; each by itself, and the reply says how it ended."""
+        del request
+        wanted = self.read(BatchIn)
+
+        def run() -> tuple[int, dict[str, Any]]:
+            if "jobs" in wanted:
+                results = [self._submit(n, one) for n, one in enumerate(wanted["jobs"])]
+            else:
+                results = self._act(wanted)
+            done = sum(one["error"] is None for one in results)
+            return 200, {"done": done, "refused": len(results) - done, "results": results}
+
+        return self.once(run)
+
+    def _submit(self, index: int, document: dict[str, Any]) -> dict[str, Any]:
+        try:
+            spec = required(read(document, form=Format.JSON))
+            job = jobs.submit_job(
+                actor=self.actor, spec=spec, now=self.now, request_id=self.request_id
+            )
+        except DomainError as error:
+            return {"index": index, "id": None, "error": errors.document_of(error)}
+        return {"index": index, "id": str(job.id), "error": None}
+
+    def _act(self, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        results = jobs.bulk(
+            actor=self.actor,
+            action=JobAction(wanted["action"]),
+            job_ids=wanted["ids"],
+            now=self.now,
+            reason=wanted["reason"],
+        )
+        return [
+            {
+                "index": index,
+                "id": str(one.job_id),
+                "error": errors.document_of(one.error) if one.error else None,
+            }
+            for index, one in enumerate(results)
+        ]
+
+
+class JobManifestView(JobView):
+    """A job as a manifest."""
+
+    @extend_schema(
+        operation_id="jobs_manifest",
+        parameters=[OpenApiParameter("form", enum=["volcano", "plain"])],
+        responses=problems({(200, "application/yaml"): OpenApiTypes.STR}, 404),
+    )
+    def get(self, request: Request, job_id: UUID) -> HttpResponse:
+        """Write a job as YAML: a Volcano manifest, or the plain representation."""
+        job = self.load(job_id)
+        spec = job.spec
+        if not may(self.actor, Verb.JOB_READ_ENV, job.unit_id, owner_id=job.owner_id):
+            spec = hidden_env(spec)
+        document: object = spec
+        if request.query_params.get("form", "volcano") != "plain":
+            document = to_manifest(JobSpec.model_validate(spec))
+        # By JSON: YAML's safe writer does not take enumerations for the text that they are.
+        text = yaml.safe_dump(json.loads(json.dumps(document)), sort_keys=False, allow_unicode=True)
+        return HttpResponse(text, content_type="application/yaml")
+
+
+class JobExplainView(JobView):
+    """Why a job waits."""
+
+    @extend_schema(operation_id="jobs_explain", responses=problems({200: DocumentOut}, 404))
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """Walk the ladder of reasons on the live state; the first rung that fails is the answer."""
+        del request
+        job = self.load(job_id)
+        ladder = explain.explain_job(self.actor, job, now=self.now)
+        return Response(
+            {"phase": job.phase, "is_waiting": ladder is not None}
+            | (ladder_out(ladder) if ladder else {})
+        )
+
+
+def ladder_out(ladder: Ladder) -> dict[str, Any]:
+    """Write the ladder: its headline and each rung with numbers and words."""
+    return {
+        "headline": _reason_out(ladder.headline),
+        "starts": ladder.starts,
+        "rungs": [
+            {
+                "name": rung.name,
+                "state": rung.state.value,
+                "reason": _reason_out(rung.reason),
+                "facts": plain(rung.facts),
+            }
+            for rung in ladder.rungs
+        ],
+    }
+
+
+def fit_out(fit: Fit) -> dict[str, Any]:
+    """Write whether a job would start now; of the places only how many tasks each node gets."""
+    nodes = Counter(bind.node for bind in fit.binds)
+    return {
+        "fits_now": fit.fits_now,
+        "waits_for_evictions": fit.waits_for_evictions,
+        "tasks_by_node": dict(sorted(nodes.items())),
+        **ladder_out(fit.ladder),
+    }
+
+
+def _reason_out(why: Reason | None) -> dict[str, Any] | None:
+    return reason(str(why.code), plain(why.params)) if why else None

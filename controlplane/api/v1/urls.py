@@ -1,0 +1,60 @@
+"""The addresses of version 1: nouns in the plural, actions below the thing they act on."""
+
+from django.urls import path
+
+from controlplane.api.v1 import job_parts, jobs, nodes, people, queues
+from scheduling.domain import nodes as node_acts
+from scheduling.domain.jobs import JobAction
+
+JOB = "jobs/<uuid:job_id>"
+QUEUE = "queues/<uuid:queue_id>"
+NODE = "nodes/<uuid:node_id>"
+NODE_ACTIONS = {
+    "cordon": node_acts.cordon,
+    "uncordon": node_acts.uncordon,
+    "drain": node_acts.drain,
+    "remove": node_acts.remove,
+}
+
+urlpatterns = [
+    path("me", people.MeView.as_view()),
+    path("jobs", jobs.JobsView.as_view()),
+    path("jobs:batch", jobs.JobBatchView.as_view()),
+    path(JOB, jobs.JobDetailView.as_view()),
+    *(path(f"{JOB}/{one}", jobs.JobActionView.as_view(action=one)) for one in JobAction),
+    path(f"{JOB}/explain", jobs.JobExplainView.as_view()),
+    path(f"{JOB}/manifest", jobs.JobManifestView.as_view()),
+    path(f"{JOB}/tasks", job_parts.TasksView.as_view()),
+    path(f"{JOB}/attempts", job_parts.AttemptsView.as_view()),
+    path(f"{JOB}/history", job_parts.HistoryView.as_view()),
+    path(f"{JOB}/logs", job_parts.LogsView.as_view()),
+    path(f"{JOB}/metrics", job_parts.MetricsView.as_view()),
+    path(f"{JOB}/usage", job_parts.UsageView.as_view()),
+    path(f"{JOB}/files", job_parts.JobFilesView.as_view()),
+    path(f"{JOB}/files/<uuid:file_id>", job_parts.JobFileView.as_view()),
+    path("files", job_parts.UploadsView.as_view()),
+    path("queues", queues.QueuesView.as_view()),
+    path("queues:tree", queues.QueueTreeView.as_view()),
+    path("queues:preview", queues.QueuePreviewView.as_view()),
+    path(QUEUE, queues.QueueDetailView.as_view()),
+    path(f"{QUEUE}/open", queues.QueueStateView.as_view(is_open=True)),
+    path(f"{QUEUE}/close", queues.QueueStateView.as_view(is_open=False)),
+    path("nodes", nodes.NodesView.as_view()),
+    path("nodes/join-tokens", nodes.JoinTokensView.as_view()),
+    path(NODE, nodes.NodeDetailView.as_view()),
+    *(
+        path(f"{NODE}/{name}", nodes.NodeActionView.as_view(act=act))
+        for name, act in NODE_ACTIONS.items()
+    ),
+    path("clusters", nodes.ClustersView.as_view()),
+    path("clusters/<uuid:cluster_id>/cycles", nodes.CyclesView.as_view()),
+    path("units", people.UnitsView.as_view()),
+    path("units/<uuid:unit_id>", people.UnitDetailView.as_view()),
+    path("users", people.UsersView.as_view()),
+    path("users/<uuid:user_id>", people.UserDetailView.as_view()),
+    path("grants", people.GrantsView.as_view()),
+    path("grants/<uuid:grant_id>", people.GrantDetailView.as_view()),
+    path("tokens", people.TokensView.as_view()),
+    path("tokens/<uuid:token_id>", people.TokenDetailView.as_view()),
+    path("audit", people.AuditView.as_view()),
+]
