@@ -327,16 +327,15 @@ def verbs_on(actor: Actor, unit_ids: Iterable[UUID | None]) -> dict[UUID | None,
     links = OrgClosure.objects.filter(descendant__in=wanted - {None}, ancestor__in=own - {None})
     for ancestor, descendant in links.values_list("ancestor_id", "descendant_id"):
         above[descendant].add(ancestor)
-    return {
-        unit: frozenset(
-            verb
-            for role, place in actor.grants
-            if place in above[unit]
-            for verb in ROLES[role].always
-            if actor.has_verb(verb)
-        )
-        for unit in wanted
-    }
+    by_roles: dict[frozenset[GrantRole], frozenset[Verb]] = {}  # few, however many units
+    verbs: dict[UUID | None, frozenset[Verb]] = {}
+    for unit, places in above.items():
+        roles = frozenset(role for role, place in actor.grants if place in places)
+        if roles not in by_roles:
+            given = frozenset[Verb]().union(*(ROLES[role].always for role in roles))
+            by_roles[roles] = frozenset(verb for verb in given if actor.has_verb(verb))
+        verbs[unit] = by_roles[roles]
+    return verbs
 
 
 def _gives(role: GrantRole, verb: Verb, *, is_own: bool) -> bool:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet, Sum
@@ -97,8 +98,7 @@ def tree(actor: Actor, cluster_id: UUID) -> list[QueueRow]:
 
     Five queries, however many queues there are.
     """
-    visible = list(_visible(actor).filter(cluster_id=cluster_id))
-    return _rows(actor, visible)
+    return _rows(actor, _visible(actor).filter(cluster_id=cluster_id))
 
 
 def detail(actor: Actor, queue_id: UUID) -> QueueDetail:
@@ -108,8 +108,7 @@ def detail(actor: Actor, queue_id: UUID) -> QueueDetail:
         NotFound: the actor does not see the queue.
     """
     inside = QueueClosure.objects.filter(ancestor=queue_id).values("descendant_id")
-    visible = list(_visible(actor).filter(id__in=inside))
-    rows = _rows(actor, visible)
+    rows = _rows(actor, _visible(actor).filter(id__in=inside))
     row = next((row for row in rows if row.id == queue_id and not row.is_path_only), None)
     if row is None:
         raise NotFound("queue")
@@ -150,20 +149,23 @@ def _visible(actor: Actor) -> QuerySet[Queue]:
     return Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ)).select_related("unit")
 
 
-def _rows(actor: Actor, visible: list[Queue]) -> list[QueueRow]:
+def _rows(actor: Actor, seen: QuerySet[Queue]) -> list[QueueRow]:
     """Build the rows of visible queues and, by name only, of what lies above them."""
-    ids = [queue.id for queue in visible]
-    above = Queue.objects.filter(
-        descendant_links__descendant__in=ids, descendant_links__depth__gt=0
-    ).exclude(id__in=ids)
-    hidden = list(above.only("id", "name", "parent_id", "unit_id").distinct())
+    visible = list(seen)
+    shown = {queue.id for queue in visible}
+    # Visibility goes downwards: what is hidden lies at or above a parent that is not shown.
+    tops = {queue.parent_id for queue in visible} - shown - {None}
+    above = Queue.objects.filter(descendant_links__descendant__in=tops).distinct()
+    hidden = list(above.only("id", "name", "parent_id", "unit_id")) if tops else []
     parents = {queue.id: queue.parent_id for queue in (*visible, *hidden)}
     units = {queue.id: queue.unit_id for queue in (*visible, *hidden)}
+    ids = seen.order_by().values("id")  # asked again as a subquery: a list of ids may be long
     context = _Context(
         parents=parents,
         units=units,
         groups=frozenset(parent for parent in parents.values() if parent is not None),
         weights=_weight_shares(visible),
+        depths=_depths(parents),
         shares={share.queue_id: share for share in QueueShare.objects.filter(queue__in=ids)},
         counts=_counts(ids, parents),
         verbs=access.verbs_on(actor, units.values()),
@@ -186,8 +188,22 @@ def _weight_shares(visible: Collection[Queue]) -> dict[UUID, float]:
     }
 
 
+def _depths(parents: Mapping[UUID, UUID | None]) -> dict[UUID, int]:
+    depths: dict[UUID, int] = {}
+
+    def depth(queue_id: UUID) -> int:
+        if queue_id not in depths:
+            above = parents[queue_id]
+            depths[queue_id] = 0 if above is None else depth(above) + 1
+        return depths[queue_id]
+
+    for queue_id in parents:
+        depth(queue_id)
+    return depths
+
+
 def _counts(
-    ids: Collection[UUID], parents: Mapping[UUID, UUID | None]
+    ids: QuerySet[Queue, Any], parents: Mapping[UUID, UUID | None]
 ) -> dict[UUID, tuple[int, int]]:
     """Return (waiting, running) of each subtree; one query over sums that a trigger keeps."""
     sums: dict[UUID, list[int]] = {queue_id: [0, 0] for queue_id in parents}
@@ -212,23 +228,17 @@ class _Context:
     units: Mapping[UUID, UUID | None]
     groups: frozenset[UUID]
     weights: Mapping[UUID, float]
+    depths: Mapping[UUID, int]
     shares: Mapping[UUID, QueueShare]
     counts: Mapping[UUID, tuple[int, int]]
     verbs: Mapping[UUID | None, frozenset[Verb]]
-
-    def depth(self, queue_id: UUID) -> int:
-        depth = 0
-        above = self.parents[queue_id]
-        while above is not None:
-            depth, above = depth + 1, self.parents[above]
-        return depth
 
     def path_row(self, queue: Queue) -> QueueRow:
         return QueueRow(
             queue.id,
             queue.name,
             queue.parent_id,
-            self.depth(queue.id),
+            self.depths[queue.id],
             is_path_only=True,
             is_leaf=False,
         )
@@ -244,7 +254,7 @@ class _Context:
             id=queue.id,
             name=queue.name,
             parent_id=queue.parent_id,
-            depth=self.depth(queue.id),
+            depth=self.depths[queue.id],
             unit_id=queue.unit_id,
             unit_name=queue.unit.name if queue.unit else "",
             is_leaf=is_leaf,
