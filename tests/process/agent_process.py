@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 class AgentUnderTest:
     """One agent, its folder, and whatever it started."""
 
-    def __init__(self, *arguments: str, config: str = "") -> None:
+    def __init__(self, *arguments: str, config: str = "", parent: Path | None = None) -> None:
         # pytest's own folders may only be entered by root; tasks run as somebody else
-        self.data = Path(tempfile.mkdtemp(prefix="terrace-agent-"))
+        self.data = Path(tempfile.mkdtemp(prefix="terrace-agent-", dir=parent))
         self.data.chmod(0o711)
         (self.data / "agent.toml").write_text(config)
         self._arguments = arguments

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -242,3 +244,24 @@ def test_lower_epoch_is_refused_also_after_a_restart(
     assert gateway.hellos[-1].highest_epoch == 7
     assert gateway.done[-1].refused == "StaleEpoch"
     assert gateway.of("a2") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user drops to nobody else")
+def test_folders_below_a_barred_one(gateway: FakeGateway) -> None:
+    """Data and Python below a folder such as /root serve all the same, and nothing else of it."""
+    with tempfile.TemporaryDirectory(prefix="barred-") as barred:
+        (Path(barred) / "secret").write_text("secret")
+        (Path(barred) / "secret").chmod(0o644)
+        agent = AgentUnderTest(parent=Path(barred)).belongs_to(gateway)
+        agent.start()
+        script = (
+            f"pwd > $TERRACE_OUTPUT/x && python -c 'print(1)' && ls {barred} && cat {barred}/secret"
+        )
+        gateway.launch("a1", ["sh", "-c", script], runtime="python")
+        ended = gateway.wait_for_state("a1", "Exited")
+        wait_for(lambda: gateway.output("a1", "stderr"))
+        shown = gateway.output("a1")
+        agent.clean_up()
+
+    assert shown == f"1\n{agent.data.name}\n".encode()
+    assert ended.exit_code == 1

@@ -27,6 +27,7 @@ from worker.agent.session import NodeSession
 from worker.agent.simulated import EXAMPLE, Shape, SimulatedMachine, SimulateError, parse_shape
 from worker.agent.users import TaskUsers
 from worker.protocol import RuntimeInfo
+from worker.shim import linux
 
 logger = logging.getLogger("worker.agent")
 
@@ -237,9 +238,9 @@ async def _wait_for_end(leave: asyncio.Event, end: asyncio.Event, nodes: list[No
 def _make_node(folder: Path, settings: AgentConfig, shape: Shape | None) -> tuple[Node, Identity]:
     who = identity.load(folder)
     users = TaskUsers(settings, folder)
-    jobs = choose_jobs_folder(
-        folder, settings.jobs_folder, is_dropping=users.is_dropping and shape is None
-    )
+    is_host = shape is None and users.is_dropping
+    needs_passage = is_host and not linux.may_mount()
+    jobs = choose_jobs_folder(folder, settings.jobs_folder, needs_passage=needs_passage)
     folders = NodeFolders(data=folder.absolute(), jobs=jobs)
     machine: Machine
     if shape is not None:

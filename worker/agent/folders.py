@@ -18,9 +18,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from worker.shim import child
 
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
@@ -74,22 +75,18 @@ class NodeFolders:
         self.jobs.chmod(0o711)
 
 
-def choose_jobs_folder(data: Path, configured: Path | None, *, is_dropping: bool) -> Path:
+def choose_jobs_folder(data: Path, configured: Path | None, *, needs_passage: bool) -> Path:
     """Return where job folders go: configured, in the data folder, or where task users may enter.
 
-    A data folder below, say, /root cannot be entered by a user that a task is dropped to.
+    Args:
+        data: the agent's folder.
+        configured: what `agent.toml` says.
+        needs_passage: tasks run as users who may not pass, say, /root, and a job's folder cannot
+            be shown to them in a mount namespace either.
     """
     if configured is not None:
         return configured.absolute()
-    if is_dropping and not is_reachable(data.absolute()):
+    if needs_passage and child.barrier(str(data.resolve() / "jobs")):
         key = hashlib.sha256(os.fsencode(data.absolute())).hexdigest()[:12]
         return Path("/var/lib/terrace-jobs") / key
     return data.absolute() / "jobs"
-
-
-def is_reachable(folder: Path) -> bool:
-    """Tell whether any user may pass through all that exists of the path to below `folder`.
-
-    The last part is the agent's own and is made passable by `create`.
-    """
-    return all(parent.stat().st_mode & stat.S_IXOTH for parent in folder.parents if parent.exists())

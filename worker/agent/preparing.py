@@ -25,7 +25,7 @@ from worker.agent.identity import Identity
 from worker.agent.placing import Owner, PlacingError
 from worker.agent.users import TaskUsers
 from worker.protocol import FileToPlace, Launch
-from worker.shim import processes
+from worker.shim import child, processes
 from worker.shim.spec import TaskSpec
 
 BASE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -153,6 +153,7 @@ class Preparer:
             host_name=launch.task,
             hosts_file=str(where.hosts),
             binds=_binds(where),
+            reveals=_reveals(runtime, where) if owner.uid >= 0 else [],
             use_cgroups=self.config.use_cgroups,
         )
         return Preparation(spec, where, warnings)
@@ -246,6 +247,18 @@ def _destination(path: str, where: AttemptFolders, warnings: list[str]) -> tuple
 def _binds(where: AttemptFolders) -> dict[str, str]:
     source = where.files / VOLCANO_FOLDER.lstrip("/")
     return {str(source): VOLCANO_FOLDER} if source.is_dir() else {}
+
+
+def _reveals(runtime: Runtime, where: AttemptFolders) -> list[str]:
+    """Return the folders that a task needs and that its user cannot reach by itself."""
+    needed = {where.base.resolve(), where.shared.resolve()}
+    if runtime.kind in {RuntimeKind.VENV, RuntimeKind.INTERPRETER}:
+        program = Path(runtime.path)
+        if runtime.kind is RuntimeKind.VENV:
+            needed.add(program.resolve())
+            program = program / "bin" / "python"
+        needed.add(program.resolve().parent.parent)  # the installation, with its library
+    return sorted(str(folder) for folder in needed if child.barrier(str(folder)))
 
 
 def _working_dir(launch: Launch, where: AttemptFolders) -> Path:

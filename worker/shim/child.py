@@ -86,16 +86,24 @@ def _connect(streams: tuple[int, int]) -> None:
 
 
 def _enter_namespaces(spec: TaskSpec) -> list[str]:
-    """Give the task its host name and its hosts file; return what was not permitted."""
-    if not (spec.hosts_file or spec.binds or spec.host_name):
+    """Give the task its own view of a few files; return what was not permitted.
+
+    Raises:
+        OSError: a folder without which the task cannot run at all cannot be shown.
+    """
+    if not (spec.hosts_file or spec.binds or spec.host_name or spec.reveals):
         return []
     try:
         if os.geteuid() == 0:
             linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
         else:
             _unshare_as_user()
+        linux.attach("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     except OSError as error:
+        if spec.reveals:
+            raise
         return [f"no mount namespace here ({error.strerror}): see TERRACE_HOSTS_FILE instead"]
+    _reveal(spec.reveals)
     try:
         _show_files(spec)
     except OSError as error:
@@ -103,8 +111,39 @@ def _enter_namespaces(spec: TaskSpec) -> list[str]:
     return []
 
 
+def _reveal(folders: list[str]) -> None:
+    """Show folders whose way the task's user may not pass, at the very same place.
+
+    What bars the way is covered by an empty folder that anybody may pass, in which just the ways
+    to these folders are made anew. The folders are opened before their ways are covered.
+    """
+    opened = {folder: os.open(folder, os.O_PATH | os.O_CLOEXEC) for folder in folders}
+    covered = {barrier(folder) for folder in folders} - {""}
+    # The outermost one is enough: what lay below it is gone with it.
+    outermost = [one for one in covered if not any(is_below(one, other) for other in covered)]
+    for folder in outermost:
+        linux.attach("none", folder, "tmpfs", 0, "mode=0755,size=1m")
+    for folder, fd in opened.items():
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        linux.attach(f"/proc/self/fd/{fd}", folder, None, linux.MS_BIND | linux.MS_REC)
+
+
+def barrier(folder: str) -> str:
+    """Return the outermost folder above `folder` that not everybody may pass; empty: none."""
+    parts = folder.strip("/").split("/")
+    for depth in range(1, len(parts)):
+        above = "/" + "/".join(parts[:depth])
+        if not os.stat(above).st_mode & 0o001:
+            return above
+    return ""
+
+
+def is_below(folder: str, other: str) -> bool:
+    """Tell whether `folder` lies below `other`, by whole parts."""
+    return folder.startswith(f"{other}/")
+
+
 def _show_files(spec: TaskSpec) -> None:
-    linux.attach("none", "/", None, linux.MS_REC | linux.MS_PRIVATE)
     if spec.hosts_file:
         linux.attach(spec.hosts_file, "/etc/hosts", None, linux.MS_BIND)
     for source, target in spec.binds.items():

@@ -40,8 +40,8 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
-def attach(source: str, target: str, kind: str | None, flags: int) -> None:
-    """Attach `source` at `target`, see mount(2); without data.
+def attach(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
+    """Attach `source` at `target`, see mount(2).
 
     Raises:
         OSError: the kernel refused; the text names the target.
@@ -51,9 +51,22 @@ def attach(source: str, target: str, kind: str | None, flags: int) -> None:
         target.encode(),
         kind.encode() if kind is not None else None,
         ctypes.c_ulong(flags),
-        None,
+        data.encode() or None,
     )
     _check(result, f"mount {target}")
+
+
+def may_mount() -> bool:
+    """Tell whether a process of ours may make a mount namespace; tried in a child."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            unshare(CLONE_NEWNS)
+            attach("none", "/", None, MS_REC | MS_PRIVATE)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
 
 
 def set_host_name(name: str) -> None:

@@ -30,6 +30,7 @@ FIELDS: dict[str, tuple[type | tuple[type, ...], Any]] = {
     "host_name": (str, ""),
     "hosts_file": (str, ""),
     "binds": (dict, {}),
+    "reveals": (list, []),
     "use_cgroups": (bool, True),
 }
 """Name -> (type, default); a field with the default None has to be there."""
@@ -64,6 +65,9 @@ class TaskSpec:
     """Shown to the task as /etc/hosts where a mount namespace is permitted."""
     binds: dict[str, str]
     """Folder to show -> where, in the task's mount namespace."""
+    reveals: list[str]
+    """Folders below ones that the task's user may not pass, such as /root: shown at their place,
+    with nothing else beside them."""
     use_cgroups: bool
 
     def __init__(self, **fields: Any) -> None:
