@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test test-install lint format bench lock clean
+.PHONY: help up test test-install lint format bench lock
 
 # A path with spaces cannot be a make target's name, so that stamps are the scripts' business.
 SETUP := sh deploy/setup.sh
@@ -23,10 +23,16 @@ lint: ## Check format, types, imports, migrations, templates, scripts and styles
 	@$(SETUP) dev scripts
 	@$(PYTHON_IN) manage.py check_all
 
-format: ## Rewrite the code in the one format.
+bench: ## Measure speed, one JSON object a line: make bench, make bench NAMES=engine.
 	@$(SETUP) dev
+	@$(PYTHON_IN) -m benchmarks $(NAMES)
+
+format: ## Rewrite code, templates, scripts and styles in the one format.
+	@$(SETUP) dev scripts
 	@$(PYTHON_IN) -m ruff format .
 	@$(PYTHON_IN) -m ruff check --fix .
+	@.venv/bin/djade --target-version=5.2 $$(find templates -name '*.html')
+	@node_modules/@biomejs/cli-linux-*/biome check --write static/js static/css tests/js
 
 test-install: ## Try `make up` in a minimal Debian, as root and as a user (needs root and debootstrap).
 	@sh tests/install/run.sh
