@@ -153,8 +153,8 @@ class Site:
 
 def make_site() -> Site:
     """Write an installation and take the scheduler's lease."""
-    make_user("root")  # without a password: hashing one takes longer than a test
-    made = bootstrap.ensure_installation(admin_username="root", admin_password="", now=NOW)
+    make_user("operator")  # without a password: hashing one takes longer than a test
+    made = bootstrap.ensure_installation(admin_username="operator", admin_password="", now=NOW)
     epoch = leases.acquire(scope=scheduler_scope(made.cluster.id), holder="test", ttl_seconds=600)
     assert epoch is not None
     return Site(load_actor(made.admin), made.cluster, made.root, made.queue, epoch)

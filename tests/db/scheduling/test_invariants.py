@@ -116,14 +116,10 @@ def partial_gang(_site: Site, job: Job) -> None:
 
 def old_epoch(_site: Site, job: Job) -> None:
     earlier, later = Attempt.objects.filter(job=job).order_by("task_id")
-    sql(
-        "UPDATE scheduling_attempt SET bound_at = now() - interval '2 min' WHERE id = %s",
-        earlier.id,
-    )
-    sql(
-        "UPDATE scheduling_attempt SET bound_at = now() - interval '1 min', epoch = 0 WHERE id = %s",
-        later.id,
-    )
+    update = "UPDATE scheduling_attempt SET bound_at = now() - %s::interval, epoch = %s"
+    update += " WHERE id = %s"
+    sql(update, "2 minutes", 1, earlier.id)
+    sql(update, "1 minute", 0, later.id)
 
 
 def jump(subject: str) -> Plant:
