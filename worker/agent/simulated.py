@@ -18,6 +18,7 @@ from worker.agent.machine import Hardware, Listener
 from worker.protocol import AttemptReport, DeviceInfo, UsageSample
 from worker.shim import linux, records, supervisor
 
+LOOK_SECONDS: Final = supervisor.TICK_SECONDS
 DEFAULT_SECONDS: Final = 60.0
 BYTES_BY_UNIT: Final = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 GPU_MEMORY_BYTES: Final = 80 * 2**30
@@ -263,8 +264,7 @@ class SimulatedMachine:
         listener.on_report(attempt, exit_report(attempt.id, record))
 
     def _watch_lease(self) -> None:
-        left = self._deadline - linux.boot_seconds()
-        if left < 0:
+        if not self.may_start():
             for attempt, listener in list(self._live.values()):
                 timer = self._timers.pop(attempt.id, None)
                 if timer is not None:
@@ -273,7 +273,7 @@ class SimulatedMachine:
                 lapsed = exit_record(reason=supervisor.LEASE_LAPSED, message=message, signal=9)
                 self._finish(attempt, listener, lapsed)
         loop = asyncio.get_running_loop()
-        self._lease_timer = loop.call_later(max(0.5, left + 0.05), self._watch_lease)
+        self._lease_timer = loop.call_later(LOOK_SECONDS, self._watch_lease)
 
 
 def _report(attempt: Attempt, state: str, at: float) -> AttemptReport:
