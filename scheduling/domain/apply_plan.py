@@ -182,11 +182,12 @@ class _Apply:
         self.batch = Batch(now=now, actor_label="scheduler")
 
     def run(self, binds: list[engine.Binding], evictions: list[engine.Eviction]) -> None:
-        jobs = {UUID(one.job) for one in (*binds, *evictions)}
+        jobs = {UUID(bind.job) for bind in binds} | {UUID(one.job) for one in evictions}
         self.queues = _Queues(self.cluster_id, jobs)
         self.nodes = _Nodes(self.cluster_id, {bind.node for bind in binds})
         works = {work.job.id: work for work in self.batch.lock(sorted(jobs))}
-        rows = Task.objects.in_bulk({int(one.task) for one in (*binds, *evictions)})
+        tasks = {int(bind.task) for bind in binds} | {int(one.task) for one in evictions}
+        rows = Task.objects.in_bulk(tasks)
         self._evict(works, rows, evictions)
         self._bind(works, rows, binds)
         self.batch.flush()

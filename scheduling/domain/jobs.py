@@ -116,11 +116,13 @@ def queue_named(*, actor: Actor, name: str) -> Queue:
 def _require_open_leaf(queue: Queue) -> None:
     children = queue.children.count()
     if children:
-        params = {"queue": queue.name, "children": children}
-        raise Invalid([Problem("queue", "queue_not_leaf", params)])
+        raise Invalid(
+            [Problem("queue", "queue_not_leaf", {"queue": queue.name, "children": children})]
+        )
     if queue.state != QueueState.OPEN:
-        params = {"queue": queue.name, "state": str(queue.state)}
-        raise Invalid([Problem("queue", "queue_closed", params)])
+        raise Invalid(
+            [Problem("queue", "queue_closed", {"queue": queue.name, "state": str(queue.state)})]
+        )
 
 
 def _require_code(actor: Actor, code_file_id: UUID | None) -> None:
@@ -143,7 +145,7 @@ def priority_of(spec: JobSpec) -> int:
 
 
 def _insert_job(*, actor: Actor, spec: JobSpec, queue: Queue, now: datetime) -> Job:
-    assert queue.unit is not None  # noqa: S101 -- checked by the caller
+    assert queue.unit is not None and actor.user_id is not None  # noqa: S101, PT018 -- the caller did
     job = Job(
         tenant_id=queue.unit.tenant_id,
         unit=queue.unit,
@@ -339,8 +341,12 @@ def _require_scalable(work: JobWork, role: Role, replicas: int) -> None:
         params = {"replicas": replicas, "min": role.min_available, "max": MOST_REPLICAS}
         problems.append(Problem("replicas", "replicas_out_of_range", params))
     if total < work.job.min_available:
-        params = {"tasks": total, "min_available": work.job.min_available, "role": role.name}
-        problems.append(Problem("replicas", "not_enough_tasks", params))
+        gang: dict[str, str | int | float] = {
+            "tasks": total,
+            "min_available": work.job.min_available,
+            "role": role.name,
+        }
+        problems.append(Problem("replicas", "not_enough_tasks", gang))
     if JobPhase(work.job.phase) in FINISHED_PHASES:
         raise Conflict("job_finished", {"job": work.job.name, "phase": work.job.phase})
     if problems:

@@ -15,6 +15,8 @@ from django.db import connection, transaction
 from scheduling.domain.errors import LeaseLostError
 from scheduling.models import Lease
 
+Values = dict[str, str | int | float]
+
 IDLE_LIMIT = "3s"
 """A holder that is paused inside a transaction loses it, so that a successor need not wait."""
 
@@ -41,7 +43,7 @@ def renew(*, scope: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
         WHERE scope = %(scope)s AND holder = %(holder)s AND epoch = %(epoch)s
         RETURNING epoch
     """
-    values = {"scope": scope, "holder": holder, "epoch": epoch, "ttl": ttl_seconds}
+    values: Values = {"scope": scope, "holder": holder, "epoch": epoch, "ttl": ttl_seconds}
     return _one(statement, values) is not None
 
 
@@ -93,7 +95,7 @@ def describe(*, scope: str, epoch: int, detail: dict[str, Any]) -> None:
     Lease.objects.filter(scope=scope, epoch=epoch).update(detail=detail)
 
 
-def _one(statement: str, values: dict[str, object]) -> int | None:
+def _one(statement: str, values: Values) -> int | None:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         row = cursor.fetchone()

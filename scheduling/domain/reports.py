@@ -261,7 +261,7 @@ def _owned(
     usage: Sequence[UsageReceived],
 ) -> dict[UUID, UUID]:
     """Return attempt -> job for those attempts of the feeds that are the node's own."""
-    ids = {one.attempt for one in (*logs, *metrics)}
+    ids = {log.attempt for log in logs} | {metric.attempt for metric in metrics}
     ids |= {UUID(one.subject) for one in usage if _is_attempt(one.subject)}
     if not ids:
         return {}

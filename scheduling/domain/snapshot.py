@@ -347,7 +347,9 @@ def _role_value(job: Job, role: Role, rules: tuple[Rule, ...], *, is_waiting: bo
 def _affinity(part: Mapping[str, Any]) -> tuple[tuple[engine.Requirement, ...], ...]:
     if not part.get("affinity"):
         return ()
-    terms = RoleSpec.model_construct(affinity=part["affinity"]).required_node_terms
+    terms = RoleSpec.model_construct(
+        name=part["name"], min_available=0, affinity=part["affinity"]
+    ).required_node_terms
     return tuple(tuple(engine.Requirement(*one) for one in term) for term in terms)
 
 

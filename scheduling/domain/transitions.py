@@ -554,7 +554,7 @@ class JobWork:
                 return role.name == scope.role and is_in
 
     def _task_at(self, origin: Scope) -> Task | None:
-        if origin.kind is not ScopeKind.TASK:
+        if origin.kind is not ScopeKind.TASK or origin.index is None:
             return None
         role = self._role_named(origin.role)
         for task in (*self.tasks.values(), *self.new_tasks):

@@ -73,9 +73,9 @@ class SchedulerLoop:
         now = database_now()
         try:
             snapshot = self._cache.refresh(self.cluster_id, now)
-        except PoisonJobError as error:
+        except PoisonJobError as poison:
             with leases.fenced(scope=lease.scope, epoch=lease.epoch):
-                quarantine.strike(job_id=error.job_id, error=str(error), now=now)
+                quarantine.strike(job_id=poison.job_id, error=str(poison), now=now)
             return
         read = time.perf_counter()
         plan, error = self._plan(snapshot, lease)

@@ -11,24 +11,28 @@ from worker.loops.scheduler import SchedulerLoop
 EXPIRES_SECONDS = 5
 """A start that nobody took by then is worth nothing: the next tick looks again."""
 
-_OPTIONS = {"queue": LOOPS_QUEUE, "acks_late": False, "reject_on_worker_lost": False}
 
-
-@app.task(name="worker.loops.schedule", **_OPTIONS)
+@app.task(
+    name="worker.loops.schedule", queue=LOOPS_QUEUE, acks_late=False, reject_on_worker_lost=False
+)
 def schedule(cluster_id: str) -> None:
     """Run the scheduler loop of a cluster."""
     if _run(SchedulerLoop(UUID(cluster_id))):
-        schedule.apply_async(args=[cluster_id], expires=EXPIRES_SECONDS)
+        schedule.apply_async(args=(cluster_id,), expires=EXPIRES_SECONDS)
 
 
-@app.task(name="worker.loops.relay", **_OPTIONS)
+@app.task(
+    name="worker.loops.relay", queue=LOOPS_QUEUE, acks_late=False, reject_on_worker_lost=False
+)
 def relay() -> None:
     """Run the outbox relay."""
     if _run(RelayLoop()):
         relay.apply_async(expires=EXPIRES_SECONDS)
 
 
-@app.task(name="worker.loops.reconcile", **_OPTIONS)
+@app.task(
+    name="worker.loops.reconcile", queue=LOOPS_QUEUE, acks_late=False, reject_on_worker_lost=False
+)
 def reconcile() -> None:
     """Run the loop that finds what nobody reports."""
     if _run(ReconcileLoop()):

@@ -1,5 +1,9 @@
 """Short Celery tasks: thin, safe to run twice, each calls one domain function."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from celery import Task
 
 from scheduling.domain import leases, retention
@@ -16,11 +20,11 @@ from worker.loops.tasks import EXPIRES_SECONDS, reconcile, relay, schedule
 @app.task(name="worker.tasks.start_missing_loops")
 def start_missing_loops() -> None:
     """Queue each loop whose lease nobody holds; once all run, one to stand by for each."""
-    loops: list[tuple[str, Task, list[str]]] = [
-        (RELAY, relay, []),
-        (RECONCILE, reconcile, []),
+    loops: list[tuple[str, Task[Any, Any], tuple[str, ...]]] = [
+        (RELAY, relay, ()),
+        (RECONCILE, reconcile, ()),
         *(
-            (scheduler_scope(cluster_id), schedule, [str(cluster_id)])
+            (scheduler_scope(cluster_id), schedule, (str(cluster_id),))
             for cluster_id in Cluster.objects.order_by("created_at").values_list("id", flat=True)
         ),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from io import StringIO
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -23,7 +23,7 @@ from scheduling.models import (
     Task,
 )
 from tenants.domain import audit, outbox
-from tenants.models import AuditRow, IdempotencyKey, OutboxRow
+from tenants.models import AuditRow, IdempotencyKey, OutboxRow, User
 from tests.factories.cluster import Site, role
 from tests.people import make_unit
 
@@ -63,7 +63,7 @@ def first(job: Job) -> Attempt:
     return Attempt.objects.filter(job=job).order_by("task_id").first()  # type: ignore[return-value]  # there are two
 
 
-def sql(statement: str, *values: object) -> None:
+def sql(statement: str, *values: str | int | UUID) -> None:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
 
@@ -152,7 +152,10 @@ def repeated_key(site: Site, _job: Job) -> None:
     without("idempotency_key_unique", "tenants_idempotencykey")
     for _ in range(2):
         IdempotencyKey.objects.create(
-            user_id=site.admin.user_id, key="k", request_hash="h", created_at=site.now
+            user=User.objects.get(username="operator"),
+            key="k",
+            request_hash="h",
+            created_at=site.now,
         )
 
 

@@ -117,7 +117,8 @@ def test_unknown_attempts_are_stopped_and_missing_ones_given_up(site: Site) -> N
     session = reopen(site, node, attempts={kept.id: "Running", alien: "Running"})
 
     assert session.stop == (alien,)
-    kept.refresh_from_db(), missing.refresh_from_db()
+    kept.refresh_from_db()
+    missing.refresh_from_db()
     assert (kept.state, missing.state) == ("Running", "Evicted")
 
 

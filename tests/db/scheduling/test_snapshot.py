@@ -6,17 +6,18 @@ import pytest
 
 from scheduling.domain import jobs, nodes, snapshot
 from scheduling.domain.errors import IncompleteSnapshotError, PoisonJobError
+from scheduling.engine import types as engine
 from scheduling.engine.types import TaskState
 from scheduling.models import ImageRule, Job, Node, Task
 from scheduling.spec.job_spec import DependsOn
 from tests.factories.cluster import Site, role
 
 
-def named(found: snapshot.engine.Snapshot, job: Job) -> snapshot.engine.Job:
+def named(found: engine.Snapshot, job: Job) -> engine.Job:
     return next(one for one in found.jobs if one.key == str(job.id))
 
 
-def refresh(site: Site) -> snapshot.engine.Snapshot:
+def refresh(site: Site) -> engine.Snapshot:
     return site.cache.refresh(site.cluster.id, site.now)
 
 
