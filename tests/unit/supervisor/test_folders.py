@@ -1,6 +1,7 @@
 """Folders of the embedded servers: closed to others, and short enough for a socket."""
 
 import stat
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_sockets_lie_elsewhere_if_the_path_does_not_suit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     """The short folder is private and differs by data folder."""
-    monkeypatch.setattr(folders.tempfile, "gettempdir", lambda: "/tmp")
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
     first = folders.socket_folder(tmp_path / name, None)
     second = folders.socket_folder(tmp_path / f"{name}2", None)
 
