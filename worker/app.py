@@ -55,7 +55,7 @@ app.conf.update(
     task_publish_retry=False,
     enable_utc=True,
     timezone="UTC",
-    imports=("worker.tasks", "worker.loops.tasks"),
+    imports=("worker.tasks", "worker.tasks.loops"),
     beat_schedule={
         "tick": {
             "task": "worker.tasks.start_missing_loops",

@@ -50,7 +50,8 @@ def update_rows(rows: Sequence[models.Model], fields: Sequence[str]) -> int:
     if not rows:
         return 0
     meta = type(rows[0])._meta  # noqa: SLF001 -- as above
-    chosen: list[models.Field[Any, Any]] = [meta.get_field(name) for name in fields]  # type: ignore[misc]  # only columns are named here
+    columns = {field.name: field for field in meta.concrete_fields}
+    chosen = [columns[name] for name in fields]
     key = meta.pk
     assert key is not None  # noqa: S101 -- every model has one
     named = [key, *chosen]

@@ -14,7 +14,7 @@ from worker.app import app
 from worker.loops.base import STANDBY_PREFIX
 from worker.loops.reconcile import SCOPE as RECONCILE
 from worker.loops.relay import SCOPE as RELAY
-from worker.loops.tasks import EXPIRES_SECONDS, reconcile, relay, schedule
+from worker.tasks.loops import EXPIRES_SECONDS, reconcile, relay, schedule
 
 
 @app.task(name="worker.tasks.start_missing_loops")
