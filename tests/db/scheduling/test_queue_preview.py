@@ -8,7 +8,7 @@ import pytest
 from scheduling.domain import queues
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.domain.queue_preview import Preview
-from scheduling.models import Job, Queue
+from scheduling.models import Cluster, Job, Node, Queue
 from tenants.domain.access import Actor, load_actor
 from tenants.domain.errors import Conflict, Denied, Invalid
 from tenants.models import AuditRow, GrantRole, OrgUnit, OutboxRow
@@ -157,3 +157,38 @@ def test_preview_then_apply_is_what_was_said(rivals: Rivals) -> None:
     assert evicted == sorted(str(effect.job_id) for effect in said.evictions)
     placed = [bind.job for bind in plan.binds] + [promise.job for promise in plan.pipelined]
     assert sorted(placed) == sorted(str(effect.job_id) for effect in said.starts)
+
+
+def test_configuration_in_force(rivals: Rivals) -> None:
+    """The cluster's own configuration plans the preview; a wrong one is not in force."""
+    clusters = Cluster.objects.filter(id=rivals.site.cluster.id)
+    clusters.update(
+        scheduler_config='actions: "enqueue, allocate, backfill"\n'
+        "tiers: [{plugins: [{name: gang}, {name: shares}, {name: predicates}]}]"
+    )
+    without_reclaim = rivals.preview(rivals.site.admin, rivals.speech, weight=3)
+    clusters.update(scheduler_config="actions: [")
+    by_default = rivals.preview(rivals.site.admin, rivals.speech, weight=3)
+
+    assert without_reclaim.evictions == ()
+    assert [effect.tasks for effect in by_default.evictions] == [1, 1]
+
+
+def test_what_is_not_reclaimable(rivals: Rivals) -> None:
+    """Tasks of a queue that gives nothing back are not named as reclaimable."""
+    Queue.objects.filter(id=rivals.robots.id).update(reclaimable=False)
+
+    assert rivals.preview(rivals.site.admin, rivals.speech, weight=3).reclaimable == ()
+
+
+def test_no_open_queue_and_no_usable_node(rivals: Rivals) -> None:
+    """A tree in which no leaf is open is warned of; a cordoned node counts for nothing."""
+    Queue.objects.exclude(parent=None).update(state="Closed")
+    Node.objects.update(is_cordoned=True)
+
+    preview = rivals.preview(rivals.site.admin, rivals.speech, min={GPU: 1000})
+
+    assert {(warning.code, warning.params.get("bound")) for warning in preview.warnings} == {
+        ("queue_min_above_total", 0),
+        ("queue_no_open_leaf", None),
+    }

@@ -176,7 +176,7 @@ def test_token_without_the_verb_sees_no_queue(people: People, tree: Queues) -> N
 
 @pytest.mark.parametrize("count", [1, 30])
 def test_query_count(people: People, tree: Queues, count: int) -> None:
-    """The tree costs five queries whatever its size, three for Root, above whom nothing is hidden."""
+    """The tree costs five queries whatever its size; three for Root, who sees all of it."""
     for number in range(count):
         make_queue(
             tree.cluster,

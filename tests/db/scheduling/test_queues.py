@@ -9,7 +9,7 @@ from django.db import connection
 
 from scheduling.domain import queues
 from scheduling.domain.queue_changes import QueueDifference, QueueEdit, QueueNumbers
-from scheduling.models import Job, Queue, QueueClosure
+from scheduling.models import Cluster, Job, Queue, QueueClosure
 from tenants.domain import notify
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound
 from tenants.models import AuditRow, GrantRole, OrgUnit, OutboxRow, User
@@ -677,3 +677,48 @@ def test_move_needs_rights_on_the_queues(people: People, tree: Queues) -> None:
 
     tree.robots.refresh_from_db()
     assert tree.robots.parent_id == tree.lab.id
+
+
+def test_things_that_are_not_there(people: People, tree: Queues) -> None:
+    """Unknown queues, and queues of another cluster in one change, are not found."""
+    elsewhere = Cluster.objects.create(name="other", created_at=NOW)
+    foreign = make_queue(elsewhere, "root2")
+    ghost = QueueEdit(queue_id=uuid4(), expected_version=1, weight=2)
+
+    for edits in ([ghost], [wanted(tree.vision, weight=2), ghost]):
+        with pytest.raises(NotFound):
+            edit(people, "root", *edits)
+    with pytest.raises(NotFound):
+        edit(people, "root", wanted(tree.vision, weight=2), wanted(foreign, weight=2))
+
+
+def test_no_queue_for_an_archived_unit(people: People, tree: Queues) -> None:
+    """A retired unit gets no queue."""
+    unit = make_unit("old", people.vision)
+    unit.is_archived = True
+    unit.save()
+
+    with pytest.raises(Conflict) as conflict:
+        create(people, "alice", tree.vision, unit)
+
+    assert conflict.value.code == "unit_archived"
+
+
+def test_move_that_keeps_the_parent_queue(people: People, tree: Queues) -> None:
+    """A unit that moves below the same queue leaves the queues as they are."""
+    hall = make_unit("hall", people.lab)
+
+    move(people, "alice", people.vision, hall)
+
+    tree.vision.refresh_from_db()
+    assert (tree.vision.parent_id, tree.vision.version) == (tree.lab.id, 1)
+    assert not AuditRow.objects.filter(action="queue.move").exists()
+
+
+def test_write_past_the_lock(tree: Queues) -> None:
+    """A version that changed under the lock, by somebody who did not take it, is a conflict."""
+    row = Queue.objects.get(id=tree.vision.id)
+    Queue.objects.filter(id=row.id).update(version=9)
+
+    with pytest.raises(Conflict):
+        queues._save(row, "weight")

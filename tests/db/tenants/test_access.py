@@ -252,3 +252,15 @@ def test_path_shows_names_of_ancestors(people: People) -> None:
     ]
     with pytest.raises(NotFound):
         access.visible_path(bob, people.speech.id)
+
+
+def test_small_questions(people: People) -> None:
+    """Platform admins are known as such; the setting of a queue decides which verb logs need."""
+    assert [people.actor(user).is_platform_admin for user in people.everyone] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert access.logs_verb(are_logs_shared=True) == V.JOB_SHARED_LOGS
+    assert access.logs_verb(are_logs_shared=False) == V.JOB_LOGS

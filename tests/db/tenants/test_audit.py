@@ -10,10 +10,10 @@ from django.core.management.base import CommandError
 from django.db import DatabaseError, connection, transaction
 
 from tenants.domain import audit, org
-from tenants.domain.access import SYSTEM
+from tenants.domain.access import SYSTEM, load_actor
 from tenants.domain.audit import INSTALLATION, Finding, Tamper
 from tenants.domain.errors import Invalid
-from tenants.models import AuditRow, AuditSeal, OrgUnit
+from tenants.models import ApiToken, AuditRow, AuditSeal, OrgUnit
 from tests.people import NOW, People, make_unit
 
 pytestmark = pytest.mark.django_db
@@ -309,3 +309,21 @@ def test_who_reads_what(people: People) -> None:
         "charlie": set(),
         "root": {"org_unit.rename", "job.create", "settings.update"},
     }
+
+
+def test_token_without_the_verb_reads_no_trail(people: People) -> None:
+    """A token that lacks the verb reads not even its owner's acts."""
+    bob = people.actor(people.bob)
+    audit.record(
+        actor=bob,
+        action="job.create",
+        subject=audit.Subject("job", "1", "train"),
+        before=None,
+        after={},
+        unit=people.robots,
+        now=NOW,
+    )
+    token = ApiToken(user=people.bob, name="t", verbs=["job.read"], expires_at=NOW)
+
+    assert audit.visible_to(bob).count() == 1
+    assert audit.visible_to(load_actor(people.bob, token)).count() == 0

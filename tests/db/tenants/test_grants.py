@@ -6,10 +6,10 @@ from threading import Barrier, Thread
 import pytest
 from django.db import connection
 
-from tenants.domain import grants
-from tenants.domain.access import load_actor
+from tenants.domain import access, grants
+from tenants.domain.access import Verb, load_actor
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound
-from tenants.models import AuditRow, Grant, GrantRole, OrgUnit, User
+from tenants.models import ApiToken, AuditRow, Grant, GrantRole, OrgUnit, User
 from tests.people import NOW, People, make_grant, make_people, make_user
 
 pytestmark = pytest.mark.django_db
@@ -206,3 +206,39 @@ def test_visible_grants(people: People, who: str, expected: Callable[[People], s
         f"{grant.user.username} {grant.role} {grant.unit.name if grant.unit else ''}"
         for grant in seen
     } == expected(people)
+
+
+def test_right_to_edit_grants_alone_gives_nothing(
+    people: People, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A role that may edit grants and stands in no row of what it may give, gives nothing."""
+    dora = make_user("dora")
+    make_grant(dora, R.QUEUE_MANAGER, people.lab)
+    more = access.ROLES[R.QUEUE_MANAGER].plus(always={Verb.GRANT_EDIT})
+    monkeypatch.setattr(access, "ROLES", {**access.ROLES, R.QUEUE_MANAGER: more})
+
+    with pytest.raises(Denied) as refusal:
+        give(people, dora, R.VIEWER, people.lab)
+
+    assert refusal.value.code == "role_above_own"
+
+
+def test_archived_unit_and_unknown_grant(people: People) -> None:
+    """An archived unit gets no grants; a grant that is not there is not found."""
+    people.speech.is_archived = True
+    people.speech.save()
+
+    with pytest.raises(Conflict) as conflict:
+        give(people, people.alice, R.VIEWER, people.speech)
+    with pytest.raises(NotFound):
+        grants.revoke_grant(actor=people.actor(people.root), grant_id=people.lab.id, now=NOW)
+
+    assert conflict.value.code == "unit_archived"
+
+
+def test_system_sees_all_grants_and_nobody_none(people: People) -> None:
+    """Loops see every grant; somebody whose token lacks the verb sees not even the own."""
+    token = ApiToken(user=people.bob, name="t", verbs=["job.read"], expires_at=NOW)
+
+    assert grants.visible_grants(access.SYSTEM).count() == Grant.objects.count()
+    assert grants.visible_grants(load_actor(people.bob, token)).count() == 0

@@ -1,12 +1,14 @@
 """The organisation tree: rights, rules, and a closure that follows every move."""
 
 from collections.abc import Callable
+from threading import Barrier, Thread
 from uuid import UUID
 
 import pytest
+from django.db import connection
 
 from tenants.domain import org
-from tenants.domain.access import Actor
+from tenants.domain.access import SYSTEM, Actor
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound
 from tenants.models import AuditRow, GrantRole, OrgClosure, OrgUnit, OrgUnitKind, User
 from tests.people import NOW, People, make_grant, make_unit
@@ -260,3 +262,52 @@ def test_archive_and_restore(people: People) -> None:
     set_archived(org.restore_unit, people.vision)
     assert not set_archived(org.restore_unit, people.robots).is_archived
     assert AuditRow.objects.count() == 4
+
+
+def test_places_that_take_nothing(people: People) -> None:
+    """Nothing is moved below an archived unit, and what is not there is not found."""
+    alice = people.actor(people.alice)
+    people.speech.is_archived = True
+    people.speech.save()
+
+    with pytest.raises(Conflict) as conflict:
+        move(alice, people.vision, people.speech)
+    with pytest.raises(NotFound):
+        org.archive_unit(actor=alice, unit_id=UUID(int=1), expected_version=1, now=NOW)
+
+    assert conflict.value.code == "unit_archived"
+
+
+def test_name_taken_at_the_new_place(people: People) -> None:
+    """A unit does not move to where its name is taken."""
+    make_unit("robots", people.speech)
+
+    with pytest.raises(Invalid) as error:
+        move(people.actor(people.alice), people.robots, people.speech)
+
+    assert problems(error) == [("parent", "name_taken_there")]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_tenants_of_one_name_at_once() -> None:
+    """Of two tenants with one name made at the same moment, the second is told that it is taken."""
+    start = Barrier(2)
+    outcomes: list[str] = []
+
+    def make() -> None:
+        start.wait()
+        try:
+            create(SYSTEM, None, "press")
+            outcomes.append("made")
+        except Invalid as error:
+            outcomes.append(error.problems[0].code)
+        connection.close()
+
+    threads = [Thread(target=make) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(outcomes) == ["made", "taken"]
+    assert OrgUnit.objects.filter(name="press").count() == 1

@@ -1,5 +1,6 @@
 """The outbox: written with its cause, delivered at least once, one receiver at a time."""
 
+import asyncio
 from datetime import datetime, timedelta
 from threading import Thread
 from uuid import UUID, uuid4
@@ -177,3 +178,28 @@ async def test_listener_on_an_event_loop() -> None:
     await listener.close()
 
     assert heard == ["n1"]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_asynchronous_listener_survives_a_lost_connection() -> None:
+    """The same holds on an event loop; closing twice is harmless."""
+    listener = notify.AsyncListener(notify.NODE)
+    await listener.connect()
+
+    def act(statement: str, *parameters: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(statement, parameters)
+        connection.close()
+
+    await asyncio.to_thread(
+        act,
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = %s",
+        'LISTEN "terrace_node"',
+    )
+    lost = [await listener.wait(0.1), await listener.wait(0.1)]
+    await asyncio.to_thread(act, "SELECT pg_notify(%s, %s)", notify.NODE, "n2")
+    heard = await listener.wait(5)
+    await listener.close()
+    await listener.close()
+
+    assert (lost, heard) == ([[], []], ["n2"])

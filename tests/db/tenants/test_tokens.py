@@ -177,3 +177,26 @@ def test_who_sees_and_revokes(people: People) -> None:
     tokens.revoke_token(actor=people.actor(people.alice), token_id=token.id, now=NOW)
     token.refresh_from_db()
     assert token.revoked_at == NOW
+
+
+def test_unusable_name(people: People) -> None:
+    """A token has a printable name."""
+    for name in ("", "x" * 101, "a\nb"):
+        with pytest.raises(Invalid) as error:
+            tokens.create_token(
+                actor=people.actor(people.bob),
+                user=people.bob,
+                name=name,
+                verbs=(),
+                unit=None,
+                expires_at=NOW + DAY,
+                now=NOW,
+            )
+        assert [problem.path for problem in error.value.problems] == ["name"]
+
+
+def test_narrowed_token_lists_no_tokens(people: People) -> None:
+    """A token that lacks the verb does not even list its owner's tokens."""
+    token, _ = create(people, people.bob, verbs=("job.read",))
+
+    assert tokens.visible_tokens(load_actor(people.bob, token)).count() == 0

@@ -158,3 +158,9 @@ def test_preferences(people: People) -> None:
     with pytest.raises(Invalid) as error:
         users.set_preferences(actor=bob, time_zone="UTC", language="x" * 17, now=NOW)
     assert {problem.path for problem in error.value.problems} == {"language"}
+
+
+def test_unknown_account(people: People) -> None:
+    """An account that is not there is not found."""
+    with pytest.raises(NotFound):
+        users.enable_user(actor=people.actor(people.root), user_id=people.lab.id, now=NOW)

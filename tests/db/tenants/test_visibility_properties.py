@@ -117,7 +117,7 @@ def build(
 @given(plans(), st.booleans())
 def test_policy_agrees_with_walking(
     plan: Plan,
-    is_own: bool,  # noqa: FBT001 - drawn
+    is_own: bool,
 ) -> None:
     """For every unit and verb, `may`, `allowed` and `visible_to` say what walking up says."""
     with transaction.atomic():
