@@ -129,12 +129,30 @@ def next_slot(cron: Cron, after: datetime, zone: tzinfo = UTC) -> datetime | Non
     """Return the first slot after an instant, in UTC; None if none ever comes."""
     if cron.every_seconds:
         return after.replace(microsecond=0) + timedelta(seconds=cron.every_seconds)
-    first = after.astimezone(zone).date()
+    local = after.astimezone(zone)
     for offset in range(_SEARCHED_DAYS):
-        found = [slot for slot in _slots_of_day(cron, first, offset, zone) if slot > after]
-        if found:
-            return min(found)
+        day = local.date() + timedelta(days=offset)
+        if cron.matches_day(day):
+            # A change of the clock moves a slot by an hour at most: the hour before may still come.
+            found = _first_of_day(cron, day, zone, after, local.hour - 1 if offset == 0 else 0)
+            if found is not None:
+                return found
     return None
+
+
+def _first_of_day(
+    cron: Cron, day: date, zone: tzinfo, after: datetime, first_hour: int
+) -> datetime | None:
+    best: datetime | None = None
+    best_hour = 24
+    for hour in cron.hours:
+        if hour > best_hour + 1:
+            break
+        if hour >= first_hour:
+            slots = [slot for slot in _slots_of_hour(cron, day, hour, zone) if slot > after]
+            if slots and (best is None or min(slots) < best):
+                best, best_hour = min(slots), min(best_hour, hour)
+    return best
 
 
 def latest_slot(
@@ -147,10 +165,16 @@ def latest_slot(
     last = until.astimezone(zone).date()
     days = (last - since.astimezone(zone).date()).days
     for offset in range(days + 1):
-        slots = _slots_of_day(cron, last, -offset, zone)
-        found = [slot for slot in slots if since < slot <= until]
-        if found:
-            return max(found)
+        day = last - timedelta(days=offset)
+        if cron.matches_day(day):
+            slots = [
+                slot
+                for hour in cron.hours
+                for slot in _slots_of_hour(cron, day, hour, zone)
+                if since < slot <= until
+            ]
+            if slots:
+                return max(slots)
     return None
 
 
@@ -167,17 +191,14 @@ def count_slots(
     return count
 
 
-def _slots_of_day(cron: Cron, first: date, offset: int, zone: tzinfo) -> Iterator[datetime]:
-    day = first + timedelta(days=offset)
-    if not cron.matches_day(day):
-        return
-    for hour in cron.hours:
-        for minute in cron.minutes:
-            wall = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
-            seen: set[datetime] = set()
-            for fold in (0, 1):
-                instant = wall.replace(fold=fold).astimezone(UTC)
-                is_real = instant.astimezone(zone).replace(tzinfo=None) == wall.replace(tzinfo=None)
-                if is_real and instant not in seen:
-                    seen.add(instant)
-                    yield instant
+def _slots_of_hour(cron: Cron, day: date, hour: int, zone: tzinfo) -> Iterator[datetime]:
+    """Yield the instants at which the clock shows a slot: none in a gap, two in a repeated hour."""
+    for minute in cron.minutes:
+        wall = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
+        seen: set[datetime] = set()
+        for fold in (0, 1):
+            instant = wall.replace(fold=fold).astimezone(UTC)
+            is_real = instant.astimezone(zone).replace(tzinfo=None) == wall.replace(tzinfo=None)
+            if is_real and instant not in seen:
+                seen.add(instant)
+                yield instant

@@ -126,6 +126,10 @@ PROBLEM_TEXTS: Mapping[str, str] = {
     "has_children": '"{queue}" still has queues below it; remove them first.',
     "has_allocated_pods": '"{queue}" still runs tasks; let them finish first.',
     "unsupported_operation": "This cannot be done with a queue.",
+    # flows
+    "duplicate_step": '"{name}" is used twice; the steps of a flow must differ.',
+    "unknown_step": '"{step}" waits for "{name}", but there is no such step.',
+    "flow_cycle": "The flow has a cycle: {path}.",
     # budgets and schedules
     "conflicting_annotations": "State either the least available or the most unavailable, not both.",
     "percentage_out_of_range": "{value} is out of range; give 1% to 99%.",

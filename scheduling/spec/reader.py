@@ -18,11 +18,11 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
-    def refuse(self, path: str, code: str, **params: Param) -> None:
+    def refuse(self, path: str, code: str, /, **params: Param) -> None:
         """Add a problem."""
         self.problems.append(Problem(path, code, params))
 
-    def note(self, path: str, code: str, **params: Param) -> None:
+    def note(self, path: str, code: str, /, **params: Param) -> None:
         """Add a note."""
         self.notes.append(Note(path, code, params))
 

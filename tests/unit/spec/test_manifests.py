@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from scheduling.spec.documents import read_documents
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, parse, read
+from scheduling.spec.rules import is_subdomain
 from scheduling.spec.volcano import to_manifest
 from scheduling.spec.yaml_loader import UnreadableDocumentError, load_documents
 
@@ -109,3 +111,35 @@ def test_what_is_no_yaml_is_refused_with_its_line(entry: dict[str, Any]) -> None
 def test_the_first_manifests_are_accepted_as_they_are(entry: dict[str, Any]) -> None:
     """As YAML text, with nothing changed."""
     assert isinstance(parse(text_of(entry), form=Format.YAML), JobSpec)
+
+
+SUPPORTED = {
+    "Queue": "scheduling.volcano.sh",
+    "PodGroup": "scheduling.volcano.sh",
+    "PriorityClass": "scheduling.k8s.io",
+    "JobFlow": "flow.volcano.sh",
+    "JobTemplate": "flow.volcano.sh",
+    "CronJob": "batch.volcano.sh",
+}
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(entry, id=entry["id"])
+        for entry in index()
+        if all(document["parse_ok"] for document in entry["documents"])
+    ],
+)
+def test_every_other_document_is_read_or_refused_by_its_kind(entry: dict[str, Any]) -> None:
+    """What is neither a job nor of a kind that Terrace knows is refused at `kind`."""
+    listed = entry["documents"]
+    apis = {(d.get("kind"), d.get("name") or ""): d.get("api_version") for d in listed}
+    for imported in read_documents(text_of(entry)):
+        if imported.kind == "Job":
+            continue
+        api = str(apis.get((imported.kind, imported.name)) or "")
+        is_supported = imported.kind in SUPPORTED and api.startswith(SUPPORTED[imported.kind])
+        unnamed = [] if is_subdomain(imported.name) else ["metadata.name"]
+        places = [problem.path for problem in imported.problems]
+        assert places == (unnamed if is_supported else ["kind"])
