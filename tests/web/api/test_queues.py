@@ -1,0 +1,137 @@
+"""Queues by the API: the tree, safe changes, and what a change would do."""
+
+import pytest
+
+from scheduling.models import Queue
+from tests.web.api.conftest import As, Site
+
+pytestmark = pytest.mark.django_db
+QUEUES = "/api/v1/queues"
+
+
+def test_tree_is_cut_to_the_readers_units(site: Site, as_user: As) -> None:
+    """Bob sees his queues with numbers, what lies above by name only, and nothing of the mill."""
+    rows = as_user(site.people.bob).get(QUEUES).json()["items"]
+
+    assert {(row["name"], row["is_path_only"]) for row in rows} == {
+        ("root", True),
+        ("vision", False),
+        ("robots", False),
+    }
+
+
+def test_change_needs_the_version_that_was_seen(site: Site, as_user: As) -> None:
+    """Without If-Match nothing is changed, and the reply says what to send."""
+    reply = as_user(site.people.root).patch(
+        f"{QUEUES}/{site.robots.id}", {"weight": 3}, format="json"
+    )
+
+    assert (reply.status_code, reply.json()["code"]) == (428, "if_match_required")
+
+
+def test_change_gives_a_new_tag(site: Site, as_user: As) -> None:
+    """What was seen is changed, and the reply carries the version of now."""
+    client = as_user(site.people.root)
+    address = f"{QUEUES}/{site.robots.id}"
+    seen = client.get(address)["ETag"]
+
+    reply = client.patch(address, {"weight": 3}, format="json", headers={"If-Match": seen})
+
+    assert (reply.status_code, reply.json()["weight"]) == (200, 3)
+    assert reply["ETag"] == client.get(address)["ETag"] != seen
+
+
+def test_conflict_shows_the_difference_and_overwrites_nothing(site: Site, as_user: As) -> None:
+    """412 says what it was, what somebody else made it, and what was wanted."""
+    client = as_user(site.people.root)
+    address = f"{QUEUES}/{site.robots.id}"
+    seen = client.get(address)["ETag"]
+    client.patch(address, {"weight": 3}, format="json", headers={"If-Match": seen})
+
+    reply = client.patch(address, {"weight": 9}, format="json", headers={"If-Match": seen})
+
+    told = reply.json()
+    assert (reply.status_code, told["code"]) == (412, "version_conflict")
+    assert [
+        (one["field"], one["base"], one["theirs"], one["yours"], one["is_contested"])
+        for one in told["difference"][0]["fields"]
+    ] == [("weight", 1, 3, 9, True)]
+    assert Queue.objects.get(id=site.robots.id).weight == 3
+
+
+def test_numbers_belong_to_the_manager_of_the_parent(site: Site, as_user: As) -> None:
+    """A researcher sees a queue and may not change it; a stranger sees none."""
+    address = f"{QUEUES}/{site.robots.id}"
+    headers = {"If-Match": '"v1"'}
+
+    statuses = [
+        as_user(user).patch(address, {"weight": 3}, format="json", headers=headers).status_code
+        for user in (site.people.bob, site.people.charlie)
+    ]
+
+    assert statuses == [403, 404]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"weight": 0}, "weight"),
+        ({"weight": 65_536}, "weight"),
+        ({"min": {"cpu": -1}}, "min.cpu"),
+        ({"max": {"cpu": 2**60}}, "max.cpu"),
+        ({"wieght": 2}, "wieght"),
+        ({"name": "other"}, "name"),
+    ],
+)
+def test_wrong_numbers_are_named(
+    body: dict[str, object], field: str, site: Site, as_user: As
+) -> None:
+    """Each field says for itself what is wrong; a field that cannot be set is not dropped."""
+    reply = as_user(site.people.root).patch(
+        f"{QUEUES}/{site.robots.id}", body, format="json", headers={"If-Match": '"v1"'}
+    )
+
+    assert reply.status_code == 422
+    assert [one["field"] for one in reply.json()["errors"]] == [field]
+
+
+def test_several_are_changed_together_or_not_at_all(site: Site, as_user: As) -> None:
+    """One stale version keeps all of a change set back."""
+    edits = [
+        {"id": str(site.vision.id), "version": site.vision.version, "weight": 7},
+        {"id": str(site.robots.id), "version": 99, "weight": 7},
+    ]
+    client = as_user(site.people.root)
+
+    refused = client.patch("/api/v1/queues:tree", {"edits": edits}, format="json")
+    edits[1]["version"] = site.robots.version
+    accepted = client.patch("/api/v1/queues:tree", {"edits": edits}, format="json")
+
+    assert (refused.status_code, accepted.status_code) == (412, 200)
+    weights = Queue.objects.filter(name__in=["vision", "robots"]).values_list("weight", flat=True)
+    assert set(weights) == {7}
+
+
+def test_preview_changes_nothing(site: Site, as_user: As) -> None:
+    """The effect is told before it happens."""
+    edit = {"id": str(site.vision.id), "version": site.vision.version, "weight": 7}
+
+    reply = as_user(site.people.root).post(
+        "/api/v1/queues:preview", {"edits": [edit]}, format="json"
+    )
+
+    assert reply.status_code == 200, reply.json()
+    assert set(reply.json()) == {"shares", "reclaimable", "starts", "evictions", "warnings"}
+    assert Queue.objects.get(id=site.vision.id).weight == 2
+
+
+def test_queue_is_closed_and_opened(site: Site, as_user: As) -> None:
+    """A queue with jobs is closing until they are done, and can be opened again."""
+    client = as_user(site.people.root)
+
+    states = [
+        client.post(f"{QUEUES}/{site.robots.id}/{act}", {}, format="json").json()["state"]
+        for act in ("close", "open")
+    ]
+
+    assert states == ["Closing", "Open"]
