@@ -1,4 +1,4 @@
-"""What queues have let in: minimums of admitted jobs that are not running yet, and elastic parts."""
+"""What queues have let in: what admitted jobs still need, and what jobs hold beyond it."""
 
 from __future__ import annotations
 

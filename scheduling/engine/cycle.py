@@ -130,12 +130,12 @@ def _reservations(session: Session) -> tuple[Reservation, ...]:
 
 def _phases(session: Session) -> dict[str, GangPhase]:
     """Return the phases that differ from the snapshot's."""
-    phases: dict[str, GangPhase] = {}
-    for key, row in session.tables.misphased.items():
-        phases[key] = row.settled_phase
-    for key, phase in session.phases.items():
-        if session.tables.rows[key].settled_phase is GangPhase.PENDING:
-            phases[key] = phase
+    phases = {key: row.settled_phase for key, row in session.tables.misphased.items()}
+    phases |= {
+        key: phase
+        for key, phase in session.phases.items()
+        if session.tables.rows[key].settled_phase is GangPhase.PENDING
+    }
     return dict(sorted(phases.items()))
 
 

@@ -475,7 +475,7 @@ class Session:
             total.append(int(column[on].sum()) + int(self.tables.used[d][~on].sum()))
         return total
 
-    def _build_queues(self) -> None:
+    def _build_queues(self) -> None:  # noqa: C901 - steps of one layout
         """Build the tree; a queue in a circle of parents is put at the top, closed."""
         ordered = sorted(self.snapshot.queues, key=lambda q: q.name)
         views = {
@@ -917,7 +917,7 @@ class Session:
         if entry.role.shape.is_best_effort:
             entry.job.best_effort += 1
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:  # noqa: C901 - the counterpart of undo, on the hot path
         """Take one step; the journal is the caller's."""
         job, role, node = entry.job, entry.role, entry.node
         shape = role.shape

@@ -94,7 +94,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One accelerator of a node; `numa_node` is -1 where unknown, `links` maps peer id -> link type."""
+    """One accelerator; `numa_node` is -1 where unknown, `links` holds (peer id, link type)."""
 
     id: str
     index: int

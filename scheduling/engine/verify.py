@@ -29,6 +29,8 @@ from scheduling.engine.types import (
     TaskState,
 )
 
+WHOLE_DEVICE = 1000
+
 LIVE = frozenset({TaskState.BOUND, TaskState.RUNNING})
 HOLDS = frozenset({TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING, TaskState.RELEASING})
 
@@ -102,6 +104,7 @@ def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
         *_gangs(facts),
         *_devices(facts),
         *_evictions(facts),
+        *_minimums(facts),
         *_promises(facts),
         *_reservations(facts),
         *_reasons(facts),
@@ -109,7 +112,7 @@ def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
     return sorted(found, key=lambda v: (v.code, v.subject))
 
 
-def _binds(facts: Facts) -> Iterator[Violation]:
+def _binds(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of independent checks
     """Each bind is of a waiting task of a job that may run, to a node where it may run."""
     for task, count in Counter(b.task for b in facts.plan.binds).items():
         if count > 1:
@@ -208,7 +211,7 @@ def _rooms(facts: Facts) -> Iterator[Violation]:
                 )
 
 
-def _queues(facts: Facts) -> Iterator[Violation]:
+def _queues(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of independent checks
     """No queue takes work while it is closed, or holds more than its max at any level."""
     added: dict[str, Counter[str]] = defaultdict(Counter)
     for binding in facts.plan.binds:
@@ -270,7 +273,7 @@ def _lacks(job: Job, counts: Mapping[str, int]) -> str:
     return "job" if sum(counts.values()) < job.min_available else ""
 
 
-def _devices(facts: Facts) -> Iterator[Violation]:
+def _devices(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of independent checks
     """No device is given out beyond itself, and none that is not there or not healthy."""
     taken: dict[tuple[str, str], int] = defaultdict(int)
     for place in facts.places.values():
@@ -291,7 +294,7 @@ def _devices(facts: Facts) -> Iterator[Violation]:
             yield Violation("device_count", binding.task, {"devices": binding.devices})
         for device in binding.devices:
             taken[binding.node, device] += wanted // len(binding.devices)
-            if taken[binding.node, device] > 1000:
+            if taken[binding.node, device] > WHOLE_DEVICE:
                 yield Violation("device_taken", binding.task, {"device": device})
 
 
@@ -301,7 +304,6 @@ def _evictions(facts: Facts) -> Iterator[Violation]:
         if count > 1:
             yield Violation("evicted_twice", task, {"times": count})
     gains = {p.job for p in facts.plan.pipelined} | {b.job for b in facts.plan.binds}
-    freed: dict[str, Counter[str]] = defaultdict(Counter)
     for eviction in facts.plan.evictions:
         place = facts.places.get(eviction.task)
         if place is None or place.job.key != eviction.job:
@@ -313,7 +315,14 @@ def _evictions(facts: Facts) -> Iterator[Violation]:
             yield Violation("not_preemptable", eviction.task)
         if eviction.action in ("preempt", "reclaim") and eviction.beneficiary not in gains:
             yield Violation("useless_eviction", eviction.task, {"for": eviction.beneficiary})
-        if eviction.action == "reclaim":
+
+
+def _minimums(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - sums and compares
+    """Reclaiming leaves every queue its min, as far as it had it."""
+    freed: dict[str, Counter[str]] = defaultdict(Counter)
+    for eviction in facts.plan.evictions:
+        place = facts.places.get(eviction.task)
+        if place is not None and eviction.action == "reclaim":
             for queue in facts.path(place.job.queue):
                 freed[queue.name].update(place.request)
     gained: dict[str, Counter[str]] = defaultdict(Counter)
@@ -347,8 +356,12 @@ def _promises(facts: Facts) -> Iterator[Violation]:
         if cause:
             yield Violation("unfit_node", promise.task, {"node": node.name, "cause": cause})
         promised[promise.node].update(place.request)
-    if not promised:
-        return
+    if promised:
+        yield from _too_large(facts, promised)
+
+
+def _too_large(facts: Facts, promised: Mapping[str, Counter[str]]) -> Iterator[Violation]:  # noqa: C901 - sums and compares
+    """Promises fit beside what stays and what is bound."""
     future: dict[str, Counter[str]] = defaultdict(Counter)
     for place in facts.places.values():
         task = place.task

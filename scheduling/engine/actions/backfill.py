@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduling.engine.actions.preempt import Preempt
 from scheduling.engine.actions.reserve import lift, put_back
 from scheduling.engine.actions.serving import (
     Failure,
@@ -25,7 +26,13 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     del arguments
     session.may_borrow = True
     waiting = [(g, job) for g in admitted(session) if (job := g.head) and _may_borrow(g)]
-    serve(session, [g for g, job in waiting if not session.is_job_ready(job)], may_grow=False)
+    has_preempt = any(action.name == "preempt" for action in session.config.actions)
+    serve(
+        session,
+        [g for g, job in waiting if not session.is_job_ready(job)],
+        may_grow=False,
+        last_resort=Preempt(session).while_lending if has_preempt else None,
+    )
     growing = [g for g in admitted(session) if (job := g.head) and session.is_job_ready(job)]
     serve(session, [g for g in growing if _may_borrow(g) or g.reason is None], may_grow=True)
     _use_kept_room(session)
@@ -55,9 +62,9 @@ def _use_kept_room(session: Session) -> None:
             job, group = found
             limit = job.job.time_limit_seconds or 0.0
             lifted = lift(session, until=session.now + limit)
-            if lifted and place_job(session, job) is None:
-                if group.take(job) is not group:
-                    lines.push(group)
+            is_placed = bool(lifted) and place_job(session, job) is None
+            if is_placed and group.take(job) is not group:
+                lines.push(group)
             put_back(session, lifted)
 
 

@@ -213,24 +213,45 @@ class Search:
         Elastic tasks first, in order of their jobs; then whole gangs; what the later ones make
         unnecessary is spared again.
         """
-        session = self.session
         short = self._shortage(role, node)
-        removed = Removed(session.width)
+        removed = Removed(self.session.width)
         claim = Claim(self.action, self.job, role, removed)
-        whole: list[JobView] = []
+        refused = self._add_singles(claim, node, short)
+        self._add_gangs(claim, refused, node, short)
+        if any(amount > 0 for amount in short.values()):
+            return None
+        for unit in reversed(list(removed.units)):
+            _reduce(short, unit, node, -1)
+            if any(amount > 0 for amount in short.values()):
+                _reduce(short, unit, node, 1)
+            else:
+                removed.drop(unit)
+        return Offer(self._cost(removed.units), node, tuple(removed.units))
+
+    def _add_singles(self, claim: Claim, node: int, short: dict[int, int]) -> list[JobView]:
+        """Set single tasks aside until nothing is missing; return the jobs that gave none more."""
+        removed = claim.removed
+        refused: list[JobView] = []
         for _, view, tasks in self.victims.by_node.get(node, ()):
             for held in tasks:
                 if not any(amount > 0 for amount in short.values()):
                     break
                 unit = Unit(view, (held,))
-                if held[1].key in session.evicted or not _helps(unit, short):
+                if held[1].key in self.session.evicted or not _helps(unit, short):
                     continue
                 if self._allows(claim, unit):
                     removed.add(unit)
                     _reduce(short, unit, node, 1)
-                elif view not in whole:
-                    whole.append(view)
-        for view in whole:
+                elif view not in refused:
+                    refused.append(view)
+        return refused
+
+    def _add_gangs(
+        self, claim: Claim, views: Sequence[JobView], node: int, short: dict[int, int]
+    ) -> None:
+        """Set whole gangs aside until nothing is missing."""
+        removed = claim.removed
+        for view in views:
             if not any(amount > 0 for amount in short.values()):
                 break
             singles = [unit for unit in removed.units if unit.job is view]
@@ -245,15 +266,6 @@ class Search:
             else:
                 for unit in singles:
                     removed.add(unit)
-        if any(amount > 0 for amount in short.values()):
-            return None
-        for unit in reversed(list(removed.units)):
-            _reduce(short, unit, node, -1)
-            if any(amount > 0 for amount in short.values()):
-                _reduce(short, unit, node, 1)
-            else:
-                removed.drop(unit)
-        return Offer(self._cost(removed.units), node, tuple(removed.units))
 
     def _shortage(self, role: RoleView, node: int) -> dict[int, int]:
         """Return what is missing by resource: on the node, or under the limit that refuses."""

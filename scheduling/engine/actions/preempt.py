@@ -49,6 +49,7 @@ class Preempt:
         """Start with nothing gathered."""
         self.session = session
         self._victims: dict[tuple[str, int], Victims | None] = {}
+        self._misses: set[tuple[object, ...]] = set()
 
     def serve(self, groups: list[Group]) -> None:
         """Make room job by job, in order."""
@@ -67,6 +68,26 @@ class Preempt:
 
     def _make_room(self, job: JobView) -> bool:
         """Evict tasks of the job's queue so that its gang fits; undo everything if it does not."""
+        self.session.swap_base = {q.name: list(q.allocated) for q in job.queue.path}
+        stands = self._search(job)
+        self.session.swap_base = None
+        return stands
+
+    def while_lending(self, job: JobView) -> bool:
+        """Complete with evictions what idle room alone cannot, once idle room is being lent.
+
+        Without this a job further back in the queue would borrow the idle part, only to be evicted
+        in the next cycle.
+        """
+        ask = _ask(job)
+        if ask in self._misses or not self.session.is_job_starving(job):
+            return False
+        if self._search(job):
+            return True
+        self._misses.add(ask)
+        return False
+
+    def _search(self, job: JobView) -> bool:
         session = self.session
         place = (job.queue.name, job.job.priority)
         if place not in self._victims:
@@ -76,10 +97,8 @@ class Preempt:
         if victims is None:
             return False
         own = session.give_up(job.key)
-        session.swap_base = {q.name: list(q.allocated) for q in job.queue.path}
         search = Search(session, job, action=NAME, veto="preemptable", victims=victims)
         stands = search.run(lambda _: True)
-        session.swap_base = None
         if not stands and own is not None:
             session.keep(own, index=session.tables.nodes.index)
         return stands

@@ -33,7 +33,7 @@ FOR_WANT_OF_ROOM = frozenset(
 )
 
 
-def run(session: Session, arguments: Mapping[str, str]) -> None:
+def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 - one attempt, told in order
     """Start the overdue jobs, the longest overdue first; keep room for those that do not fit.
 
     An overdue job may go above its queue's share, never above a max. Arguments: `maxPerQueue`

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Group, JobView, QueueView, RoleView, Session, Statement
 from scheduling.engine.tables import Shape
 from scheduling.engine.types import GangPhase, QueuePolicy, Reason
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 Key = tuple[object, ...]
 
@@ -194,12 +191,19 @@ def _ask(job: JobView) -> tuple[int, int] | None:
     return role.shape.index, max(1, job.missing())
 
 
-def serve(session: Session, groups: Iterable[Group], *, may_grow: bool) -> None:
+def serve(  # noqa: C901 - the loop that the docstring tells, on the hot path
+    session: Session,
+    groups: Iterable[Group],
+    *,
+    may_grow: bool,
+    last_resort: Callable[[JobView], bool] | None = None,
+) -> None:
     """Place what fits of the groups' jobs, in order.
 
     1. The first queue gives its first job. 2. The job gets its gang's missing tasks, wholly or
     not at all, or, if the gang is complete, one elastic task. 3. The next job of its group gets
     into line; the job itself too, if tasks are left and `may_grow`; then the queue.
+    A job that cannot be placed is handed to `last_resort`, which says whether it could help.
     """
     lines = Lines(session, groups)
     misses = Misses()
@@ -214,6 +218,8 @@ def serve(session: Session, groups: Iterable[Group], *, may_grow: bool) -> None:
             continue
         job, group = found
         reason = serve_job(session, job, misses)
+        if reason is not None and last_resort is not None and last_resort(job):
+            reason = None
         if reason is None:
             own = group.take(job)
             if own is not group:
@@ -252,7 +258,7 @@ def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
     return reason
 
 
-def place_job(session: Session, job: JobView) -> Reason | None:
+def place_job(session: Session, job: JobView) -> Reason | None:  # noqa: C901 - one attempt, told in order
     """Place the job's missing tasks, wholly or not at all, or one elastic task.
 
     A gang that is complete only with room that is still being freed keeps it as a promise.

@@ -12,7 +12,7 @@ from scheduling.engine.types import PluginConfig
 
 
 class Binpack(Plugin):
-    """score = sum of w x (used + request) / allocatable over the weights' sum x 100 x binpack.weight.
+    """score = sum of w x (used + request) / allocatable / sum of w x 100 x binpack.weight.
 
     Arguments `binpack.weight`, `binpack.cpu`, `binpack.memory` (default 1), `binpack.resources` (a
     list of names) and `binpack.resources.<name>`. A node that would overflow scores 0.

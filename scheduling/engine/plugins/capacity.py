@@ -200,7 +200,7 @@ class Capacity(Plugin):
         amounts = unit.amounts(self.session.width)
         request = claim.role.shape.request
         if not any(
-            a and r for d, (a, r) in enumerate(zip(amounts, request, strict=True)) if d != 2
+            a and r for d, (a, r) in enumerate(zip(amounts, request, strict=True)) if d != PODS_DIM
         ):
             return False
         for d, amount in enumerate(amounts):

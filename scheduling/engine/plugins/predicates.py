@@ -107,7 +107,7 @@ def _matches(toleration: Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.value == taint.value
 
 
-def meets(requirement: Requirement, value: str | None) -> bool:
+def meets(requirement: Requirement, value: str | None) -> bool:  # noqa: PLR0911 - one branch an operator
     """Return whether a label's value (None: missing) meets a requirement."""
     operator, values = requirement.operator, requirement.values
     if operator == "In":

@@ -177,14 +177,10 @@ class Shares(Plugin):
             return False
         if not victim_queue.queue.reclaimable and unit.is_whole:
             return False
-        parting = 0
-        for left, right in zip(victim_queue.path, own_queue.path, strict=False):
-            if left is not right:
-                break
-            parting += 1
-        if parting >= len(victim_queue.path) or parting >= len(own_queue.path):
-            return False
-        if not all(_stays_within(level, claim.role) for level in own_queue.path[parting:]):
+        parting = _parting(victim_queue, own_queue)
+        if parting >= min(len(victim_queue.path), len(own_queue.path)) or not all(
+            _stays_within(level, claim.role) for level in own_queue.path[parting:]
+        ):
             return False
         parent = victim_queue.path[parting].parent
         contested = self.contested[parent.name if parent is not None else ""]
@@ -193,18 +189,10 @@ class Shares(Plugin):
         relevant = [d for d in contested if request[d] and amounts[d]]
         if not relevant:
             return False
-        for level in victim_queue.path[parting:]:
-            for d in relevant:
-                held = level.allocated[d] - claim.removed.of_queue(level, d)
-                over = held - level.deserved[d]
-                if over <= 0 or amounts[d] >= request[d] + 2 * over:
-                    return False
-            for d, amount in enumerate(amounts):
-                if amount and level.min[d]:
-                    held = level.allocated[d] - claim.removed.of_queue(level, d)
-                    if held - amount < min(level.min[d], level.deserved[d]):
-                        return False
-        return True
+        return all(
+            _is_over(level, claim, amounts, relevant) and _keeps_min(level, claim, amounts)
+            for level in victim_queue.path[parting:]
+        )
 
     def reclaim_jobs(self, queue: QueueView, priority: int) -> Collection[str] | None:
         """Name the jobs of queues that are above what they deserve where the paths part."""
@@ -225,6 +213,40 @@ class Shares(Plugin):
             ):
                 names.update(rows)
         return names
+
+
+def _parting(left: QueueView, right: QueueView) -> int:
+    """Return at how many levels from the top two queues' paths are the same."""
+    same = 0
+    for a, b in zip(left.path, right.path, strict=False):
+        if a is not b:
+            break
+        same += 1
+    return same
+
+
+def _is_over(
+    level: QueueView, claim: Claim, amounts: Sequence[int], relevant: Sequence[int]
+) -> bool:
+    """Return whether a queue is above its share, and the removal brings it closer to it.
+
+    It may fall below by less than the claimant gains: that makes the sum of distances smaller.
+    """
+    for d in relevant:
+        over = level.allocated[d] - claim.removed.of_queue(level, d) - level.deserved[d]
+        if over <= 0 or amounts[d] >= claim.role.shape.request[d] + 2 * over:
+            return False
+    return True
+
+
+def _keeps_min(level: QueueView, claim: Claim, amounts: Sequence[int]) -> bool:
+    """Return whether a queue has its min, as far as it deserves it now, after the removal."""
+    return all(
+        level.allocated[d] - claim.removed.of_queue(level, d) - amount
+        >= min(level.min[d], level.deserved[d])
+        for d, amount in enumerate(amounts)
+        if amount and level.min[d]
+    )
 
 
 def _stays_within(queue: QueueView, role: RoleView) -> bool:
