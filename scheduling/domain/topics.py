@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
-from tenants.domain.outbox import Message
+from tenants.domain.outbox import LIVE, Message
 
 LIVE_CHANNEL = "terrace:live"
-OUTBOX_TOPIC = "live"
+OUTBOX_TOPIC = LIVE
 
 
 def job(job_id: UUID) -> str:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, models, transaction
 
-from tenants.domain import audit, notify
+from tenants.domain import audit, outbox
 from tenants.domain.access import MAY_GIVE, Actor, Verb, may, reads, require, roles_on
 from tenants.domain.errors import Conflict, Denied, Invalid, NotFound, Problem
 from tenants.models import Grant, GrantRole, OrgClosure, OrgUnit, User
@@ -55,7 +55,7 @@ def give_grant(
             reason=reason,
             request_id=request_id,
         )
-        notify.notify(notify.GRANTS, str(user.id))
+        outbox.hint(f"user:{user.id}", "grants", now=now)
     return grant
 
 
@@ -88,7 +88,7 @@ def revoke_grant(
             request_id=request_id,
         )
         grant.delete()
-        notify.notify(notify.GRANTS, str(grant.user_id))
+        outbox.hint(f"user:{grant.user_id}", "grants", now=now)
 
 
 def keep_an_admin(leaving: Iterable[Grant]) -> None:

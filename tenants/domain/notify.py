@@ -22,9 +22,6 @@ NODE = "terrace_node"
 SCHEDULE = "terrace_schedule"
 """Something changed that a cycle would look at; the payload is the cluster's id."""
 
-GRANTS = "terrace_grants"
-"""Rights changed; the payload is the user's id, or empty where it may be anybody's."""
-
 RECONNECT_SECONDS = 0.5
 
 

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from django.db import IntegrityError, connection, models, transaction
 
-from tenants.domain import audit, notify
+from tenants.domain import audit, outbox
 from tenants.domain.access import Actor, Verb, require
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 from tenants.models import OrgClosure, OrgUnit, OrgUnitKind
@@ -67,6 +67,7 @@ def create_unit(
             reason=reason,
             request_id=request_id,
         )
+        _announce(unit, now)
     return unit
 
 
@@ -105,6 +106,7 @@ def rename_unit(
             reason=reason,
             request_id=request_id,
         )
+        _announce(unit, now)
     return unit
 
 
@@ -149,7 +151,7 @@ def move_unit(
             reason=reason,
             request_id=request_id,
         )
-        notify.notify(notify.GRANTS)
+        _announce(unit, now)
     return unit
 
 
@@ -234,7 +236,12 @@ def _set_archived(
         reason=reason,
         request_id=request_id,
     )
+    _announce(unit, now)
     return unit
+
+
+def _announce(unit: OrgUnit, now: datetime) -> None:
+    outbox.hint(f"tenant:{unit.tenant_id}", "state", now=now)
 
 
 def _to_change(actor: Actor, unit_id: UUID, expected_version: int) -> OrgUnit:

@@ -18,6 +18,8 @@ from django.db.models import QuerySet
 from tenants.domain import notify
 from tenants.models import OutboxRow
 
+LIVE = "live"
+"""The topic of hints to live pages: `{"hints": [[what, kind], ...]}`."""
 CLAIM = timedelta(seconds=60)
 """How long the relay may take to deliver what it claimed before it is due again."""
 NODE_CLAIM = timedelta(seconds=10)
@@ -77,6 +79,11 @@ def publish_many(messages: Sequence[Message], *, now: datetime) -> list[OutboxRo
     for node_id in sorted({message.node_id for message in messages if message.node_id}):
         notify.notify(notify.NODE, str(node_id))
     return rows
+
+
+def hint(what: str, kind: str, *, now: datetime) -> None:
+    """Tell live pages that something changed: `user:<id>` (`grants`), `tenant:<id>` (`state`)."""
+    publish(topic=LIVE, key="", payload={"hints": [[what, kind]]}, now=now)
 
 
 def claim(limit: int, now: datetime) -> list[OutboxRow]:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import models, transaction
 
-from tenants.domain import audit, notify
+from tenants.domain import audit, outbox
 from tenants.domain.access import Actor, Verb, allowed, may, reads, refusal, require
 from tenants.domain.errors import Denied, Invalid, NotFound, Problem
 from tenants.domain.users import grant_units, home_unit
@@ -137,7 +137,7 @@ def revoke_token(
             reason=reason,
             request_id=request_id,
         )
-        notify.notify(notify.GRANTS, str(token.user_id))
+        outbox.hint(f"user:{token.user_id}", "grants", now=now)
     return token
 
 

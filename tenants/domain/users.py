@@ -11,7 +11,7 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
-from tenants.domain import audit, grants, notify
+from tenants.domain import audit, grants, outbox
 from tenants.domain.access import Actor, Verb, allowed, require
 from tenants.domain.errors import Conflict, Denied, Invalid, NotFound, Param, Problem
 from tenants.models import Grant, GrantRole, OrgUnit, User
@@ -131,7 +131,7 @@ def set_password(
         user.must_change_password = not is_own
         user.save(update_fields=["password", "must_change_password"])
         _record(actor, "user.set_password", user, now=now, reason=reason, request_id=request_id)
-        notify.notify(notify.GRANTS, str(user.id))
+        outbox.hint(f"user:{user.id}", "grants", now=now)
     return user
 
 
@@ -212,7 +212,7 @@ def _set_active(
         reason=reason,
         request_id=request_id,
     )
-    notify.notify(notify.GRANTS, str(user.id))
+    outbox.hint(f"user:{user.id}", "grants", now=now)
     return user
 
 

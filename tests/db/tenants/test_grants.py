@@ -6,10 +6,10 @@ from threading import Barrier, Thread
 import pytest
 from django.db import connection
 
-from tenants.domain import access, grants
+from tenants.domain import access, grants, users
 from tenants.domain.access import Verb, load_actor
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound
-from tenants.models import ApiToken, AuditRow, Grant, GrantRole, OrgUnit, User
+from tenants.models import ApiToken, AuditRow, Grant, GrantRole, OrgUnit, OutboxRow, User
 from tests.people import NOW, People, make_grant, make_people, make_user
 
 pytestmark = pytest.mark.django_db
@@ -242,3 +242,13 @@ def test_system_sees_all_grants_and_nobody_none(people: People) -> None:
 
     assert grants.visible_grants(access.SYSTEM).count() == Grant.objects.count()
     assert grants.visible_grants(load_actor(people.bob, token)).count() == 0
+
+
+def test_live_pages_hear_of_rights(people: People) -> None:
+    """Given and taken grants, and a disabled account, are hinted at to the user's own pages."""
+    grant = give(people, people.alice, R.VIEWER, people.speech)
+    revoke(people.alice, grant)
+    users.disable_user(actor=people.actor(people.alice), user_id=people.bob.id, now=NOW)
+
+    payloads = list(OutboxRow.objects.values_list("topic", "payload"))
+    assert payloads == [("live", {"hints": [[f"user:{people.bob.id}", "grants"]]})] * 3
