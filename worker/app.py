@@ -12,6 +12,12 @@ import os
 import django
 from celery import Celery, signals
 from kombu import Queue
+from kombu.transport.redis import QoS
+
+# When a connection to Redis breaks, kombu gives unacknowledged messages back over that very
+# connection, and the error of that ends the worker (kombu 5.7). The visibility timeout and beat's
+# tick bring them back anyway.
+QoS.restore_at_shutdown = False
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup()
