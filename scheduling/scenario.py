@@ -44,6 +44,9 @@ from scheduling.engine.types import (
     Task,
     TaskState,
 )
+from scheduling.spec.controller_cases import (
+    UnsupportedCaseError as UnsupportedControllersCaseError,
+)
 from scheduling.spec.controller_cases import answer_controllers_case
 
 log = logging.getLogger(__name__)
@@ -676,12 +679,14 @@ def cases_of(data: Data) -> Iterator[Data]:
 
 def answer(case: Data) -> dict[str, object]:
     """Answer one case, or say why not."""
-    kind = str(case.get("kind", "controllers" if "family" in case else ""))
     try:
+        if "family" in case:
+            return {"id": case["id"], "then": answer_controllers_case(str(case["family"]), case)}
+        kind = str(case.get("kind"))
         if kind not in KINDS:
-            return {"id": case.get("id"), "unsupported": f"kind {kind or case.get('family')}"}
+            return {"id": case.get("id"), "unsupported": f"kind {kind}"}
         return {"id": case["id"], **KINDS[kind](case)}
-    except UnsupportedCaseError as error:
+    except (UnsupportedCaseError, UnsupportedControllersCaseError) as error:
         return {"id": case.get("id"), "unsupported": str(error)}
     except Exception as error:
         log.warning("case %s failed", case.get("id"), exc_info=True)

@@ -162,7 +162,7 @@ def _unfit(role: Role, node: Node) -> str:
     return ""
 
 
-def _is_met(requirement: Requirement, value: str | None) -> bool:
+def _is_met(requirement: Requirement, value: str | None) -> bool:  # noqa: PLR0911 - an operator each
     first = requirement.values[0] if requirement.values else ""
     match requirement.operator:
         case "In":

@@ -101,7 +101,8 @@ def test_cycles_build_on_one_another() -> None:
         ]
     }
 
-    first, second = scenario.answer(case)["cycles"]  # type: ignore[misc]  # plain JSON data
+    cycles: Any = scenario.answer(case)["cycles"]
+    first, second = cycles
 
     assert (len(first["binds"]), second["binds"]) == (2, {})
     assert second["task_status"] == {"ns/p0": "Bound", "ns/p1": "Bound"}

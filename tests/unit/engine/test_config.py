@@ -79,8 +79,8 @@ def test_a_cluster_of_volcano_carries_over() -> None:
             "not_a_boolean",
         ),
         (
-            "actions: allocate\n"
-            "tiers: [{plugins: [{name: sla, arguments: {sla-waiting-time: soon}}]}]",
+            "actions: allocate\ntiers:\n- plugins:\n  - name: sla\n"  # noqa: ISC003 - long text
+            + "    arguments: {sla-waiting-time: soon}",
             "tiers[0].plugins[0].arguments.sla-waiting-time",
             "not_a_duration",
         ),
