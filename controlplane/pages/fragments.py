@@ -15,6 +15,7 @@ from controlplane.charts import metrics as metric_charts
 from controlplane.charts import slots as slot_chart
 from controlplane.charts import timeline as timeline_chart
 from controlplane.charts import usage as usage_charts
+from controlplane.pages.job_logs import Choice, log_context
 from controlplane.pages.status_line import status_line
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import jobs as job_queries
@@ -98,6 +99,11 @@ def job_usage(actor: Actor, job_id: str, _argument: str) -> Context:
     return {"job": job, "charts": usage_charts.charts(job_queries.usage_series(job))}
 
 
+def job_log(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load the tail of the log that most wants reading; it appears when the first task starts."""
+    return log_context(actor, job_queries.load_job(actor, job_id), Choice())
+
+
 def my_jobs(actor: Actor, user_id: str, _argument: str) -> Context:
     """Load the viewer's own live and lately ended jobs."""
     if str(actor.user_id) != user_id:
@@ -125,6 +131,7 @@ FRAGMENTS: dict[str, Fragment] = {
     "job_header": Fragment("jobs/_header.html", job_header, is_personal=True),
     "job_tasks": Fragment("jobs/_tasks.html", job_tasks),
     "job_history": Fragment("jobs/_history.html", job_history),
+    "job_log": Fragment("jobs/_log_card.html", job_log, is_personal=True),
     "job_timeline": Fragment("jobs/_timeline.html", job_timeline),
     "job_metrics": Fragment("jobs/_metrics.html", job_metrics, kinds=frozenset({"metrics"})),
     "job_usage": Fragment("jobs/_usage.html", job_usage, kinds=frozenset({"usage"})),

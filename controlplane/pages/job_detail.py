@@ -13,13 +13,14 @@ from django.utils.translation import gettext_lazy
 
 from controlplane.pages import fragments
 from controlplane.pages.frame import PageRequest, now, page, render_page
+from controlplane.pages.job_logs import Choice, chosen_attempt, log_context, may_read_logs
 from scheduling.domain import files as job_files
 from scheduling.domain import logs as job_logs
 from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.activity import subject_activity
-from scheduling.models import Attempt, Job, Task
-from tenants.domain.access import Verb, logs_verb, may
+from scheduling.models import Job, Task
+from tenants.domain.access import Verb, may
 from tenants.domain.errors import NotFound
 
 TABS = (
@@ -33,7 +34,6 @@ TABS = (
     ("job_spec", gettext_lazy("Spec")),
     ("job_events", gettext_lazy("Events")),
 )
-LOG_TAIL_BYTES = 64 * 1024
 
 
 def _render(
@@ -44,15 +44,10 @@ def _render(
         "tabs": [
             (reverse(f"pages:{name}", args=[job.id]), label, name == tab) for name, label in TABS
         ],
-        "may_read_logs": _may_read_logs(request, job),
+        "may_read_logs": may_read_logs(request.actor, job),
         **context,
     }
     return render_page(request, template, full, section="pages:job_list")
-
-
-def _may_read_logs(request: PageRequest, job: Job) -> bool:
-    verb = logs_verb(are_logs_shared=job.queue.are_logs_shared)
-    return may(request.actor, verb, job.unit_id, owner_id=job.owner_id)
 
 
 @page
@@ -61,7 +56,7 @@ def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
     job = job_queries.load_job(request.actor, job_id)
     roles = job_queries.tasks_by_role(job)
     metrics = fragments.job_metrics(request.actor, str(job.id), "")
-    context = {"roles": roles, **_log_context(request, job), **metrics}
+    context = {"roles": roles, **log_context(request.actor, job, Choice()), **metrics}
     return _render(request, job, "job", "jobs/overview.html", context)
 
 
@@ -105,45 +100,14 @@ def logs(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show one attempt's output, followed live, or the lines in which a text occurs."""
     job = job_queries.load_job(request.actor, job_id)
     job_logs.require_logs(request.actor, job)
-    return _render(request, job, "job_logs", "jobs/logs.html", _log_context(request, job))
-
-
-def _log_context(request: PageRequest, job: Job) -> dict[str, object]:
-    attempts = job_queries.attempts_of(job, limit=500)
-    attempt = _chosen_attempt(attempts, request.GET.get("attempt", ""))
-    stream = request.GET.get("stream", "")
-    stream = stream if stream in job_logs.STREAMS else job_logs.STREAMS[0]
-    context: dict[str, object] = {
-        "log_attempts": attempts,
-        "attempt": attempt,
-        "stream": stream,
-        "streams": job_logs.STREAMS,
-        "search": request.GET.get("find", "")[:200],
-    }
-    if attempt is None or not _may_read_logs(request, job):
-        return context
-    part = job_logs.read_log(
-        attempt=attempt, stream=stream, offset=-LOG_TAIL_BYTES, length=LOG_TAIL_BYTES
+    choice = Choice(
+        request.GET.get("attempt", ""),
+        request.GET.get("stream", ""),
+        request.GET.get("find", "")[:200],
     )
-    context |= {
-        "log_text": part.data.decode(errors="replace"),
-        "log_start": part.offset,
-        "log_end": part.offset + len(part.data),
-    }
-    if context["search"]:
-        context["matches"] = job_logs.search(
-            attempt=attempt, stream=stream, text=str(context["search"])
-        )
-    return context
-
-
-def _chosen_attempt(attempts: list[Attempt], wanted: str) -> Attempt | None:
-    """Return the attempt of the address, else the one that most wants reading."""
-    for attempt in attempts:
-        if str(attempt.id) == wanted:
-            return attempt
-    failed = [attempt for attempt in attempts if attempt.state == "Failed"]
-    return next(iter(failed or attempts), None)
+    return _render(
+        request, job, "job_logs", "jobs/logs.html", log_context(request.actor, job, choice)
+    )
 
 
 @page
@@ -151,7 +115,7 @@ def log_download(request: PageRequest, job_id: UUID) -> HttpResponse | Streaming
     """Send the whole log of one attempt as a file."""
     job = job_queries.load_job(request.actor, job_id)
     job_logs.require_logs(request.actor, job)
-    attempt = _chosen_attempt(
+    attempt = chosen_attempt(
         job_queries.attempts_of(job, limit=500), request.GET.get("attempt", "")
     )
     if attempt is None:

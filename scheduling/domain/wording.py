@@ -125,6 +125,12 @@ SENTENCES: dict[str, str | Promise] = {
     "unit_missing": _("There is no such org unit; choose one from the tree, or none for all."),
     "file_too_big": _("{size} bytes; up to {max} are possible."),
     "path_unsafe": _("“{path}” leaves its folder; use a relative path without “..”."),
+    # Pages.
+    "unknown_action": _(
+        "There is no action “{action}”; reload the page and choose one of those shown."
+    ),
+    "bad_cursor": _("The page address “{cursor}” was damaged; start again from the first page."),
+    "form_damaged": _("A part of the form did not arrive; reload the page and try again."),
     # Queues.
     "queue_name_taken": _(
         "A queue named “{queue}” is already in the cluster; choose another name."

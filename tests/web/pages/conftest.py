@@ -32,6 +32,11 @@ class Site:
 
 @pytest.fixture
 def site(people: People) -> Site:
+    return build_site(people)
+
+
+def build_site(people: People) -> Site:
+    """Write the installation; the tests in a browser use it too."""
     now = datetime.now(UTC)
     cluster, root = make_cluster("main", now)
     Lease.objects.create(

@@ -1,0 +1,211 @@
+"""What needs a browser: the policy holds, axe is content, keys work, a job is submitted by form."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+from scheduling.models import Job, MetricSample, Queue
+from tests.browser.conftest import Visit
+from tests.factories.demo import run_task
+from tests.web.pages.conftest import Site
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Visit]
+
+
+def _paths(site: Site) -> list[str]:
+    job = f"/jobs/{site.bobs.id}/"
+    tabs = ("", "tasks/", "timeline/", "logs/", "metrics/", "why/", "spec/", "events/", "files/")
+    shared = ("/", "/jobs/", "/jobs/new/", "/jobs/new/?as=yaml", "/queues/", "/queues/?edit=1")
+    machines = ("/queues/robots/", "/cluster/", "/cluster/nodes/gpu-01/", "/admin/health/")
+    return [*shared, *machines, "/activity/", *(job + tab for tab in tabs)]
+
+
+def _run(site: Site) -> None:
+    """Let Bob's job run and report, so that its charts have something to draw."""
+    task = site.bobs.tasks.get(index=0)
+    device = site.node.devices.get(index=0)
+    attempt = run_task(task, site.node, site.robots, [device], site.now)
+    Job.objects.filter(id=site.bobs.id).update(phase="Running", started_at=site.now)
+    MetricSample.objects.bulk_create(
+        MetricSample(
+            job=site.bobs, attempt=attempt, line=n, at=site.now, values={"step": n, "loss": 1 / n}
+        )
+        for n in range(1, 9)
+    )
+
+
+def test_pages_obey_the_policy_and_raise_no_error(site: Site, visit: Open) -> None:
+    """No page makes the browser report a violation or an error, charts included."""
+    _run(site)
+    seen = visit()
+    seen.sign_in("root")
+
+    for path in _paths(site):
+        seen.open(path)
+        for chart in seen.page.locator(".chart-canvas").all():
+            chart.scroll_into_view_if_needed()
+            expect(chart.locator(".main-svg").first).to_be_attached()
+
+    assert seen.violations == []
+    assert seen.errors == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(site: Site, visit: Open, theme: str) -> None:
+    """Each page passes axe's rules, contrast among them, in both themes."""
+    _run(site)
+    seen = visit(theme=theme)
+    seen.sign_in("root")
+    found: dict[str, list[Any]] = {}
+
+    for path in _paths(site) if theme == "light" else ("/jobs/", "/queues/", "/jobs/new/"):
+        seen.open(path)
+        result = Axe().run(seen.page)
+        if result.response["violations"]:
+            found[path] = [
+                (one["id"], [node["html"][:120] for node in one["nodes"][:3]])
+                for one in result.response["violations"]
+            ]
+
+    assert not found, "\n".join(f"{path} {one}" for path, ones in found.items() for one in ones)
+
+
+def test_nothing_is_wider_than_a_small_phone(site: Site, visit: Open) -> None:
+    """At 320 px no page scrolls sideways as a whole."""
+    _run(site)
+    seen = visit(320)
+    seen.sign_in("root")
+    wide = []
+
+    for path in _paths(site):
+        seen.open(path)
+        if seen.page.evaluate("document.documentElement.scrollWidth > window.innerWidth"):
+            wide.append(path)
+
+    assert wide == []
+
+
+def test_job_is_submitted_by_form_without_scripts(site: Site, visit: Open) -> None:
+    """With scripts switched off the form submits, and its errors stand at the field."""
+    seen = visit(has_scripts=False)
+    seen.sign_in("bob")
+    page = seen.page
+
+    seen.open("/jobs/new/")
+    page.get_by_label("Name", exact=True).fill("Not Valid")
+    page.get_by_label("Command", exact=True).fill("echo hello")
+    page.get_by_role("button", name="Submit").click()
+    expect(page.locator("#name-error")).to_contain_text("cannot be a job's name")
+    page.get_by_label("Name", exact=True).fill("hello")
+    page.get_by_role("button", name="Submit").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("hello")
+    assert Job.objects.get(name="hello").spec["roles"][0]["command"][-1] == "echo hello"
+
+
+def test_form_tells_beside_it_whether_the_job_fits(site: Site, visit: Open) -> None:
+    """The panel follows the fields: not valid, fits, would wait; roles are added and removed."""
+    seen = visit()
+    seen.sign_in("bob")
+    page = seen.page
+    fit = page.locator("#fit")
+
+    seen.open("/jobs/new/")
+    expect(fit).to_contain_text("Not valid yet")
+    page.get_by_label("Name", exact=True).fill("hello")
+    page.get_by_label("Command", exact=True).fill("echo hello")
+    page.get_by_label("Command", exact=True).blur()
+    expect(fit).to_contain_text("Fits now")
+    page.get_by_role("button", name="Add a role").click()
+    expect(page.get_by_role("heading", name="Role 2")).to_be_visible()
+    page.locator("#roles-1-gpu").fill("64")
+    page.locator("#roles-1-name").fill("big")
+    page.locator("#roles-1-command").fill("true")
+    page.locator("#roles-1-command").blur()
+    expect(fit).to_contain_text("Would wait")
+    page.get_by_role("button", name="Remove").nth(1).click()
+    expect(fit).to_contain_text("Fits now")
+
+    assert seen.violations == []
+
+
+def test_tree_of_queues_is_walked_by_arrow_keys(site: Site, visit: Open) -> None:
+    """Down moves, left closes what is open, right opens it again, Enter opens the queue."""
+    seen = visit()
+    seen.sign_in("root")
+    page = seen.page
+    seen.open("/queues/")
+    robots = page.locator(f"#queue-row-{site.robots.id}")
+    vision = page.locator(f"#queue-row-{site.vision.id}")
+
+    vision.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(robots).to_be_hidden()
+    page.keyboard.press("ArrowRight")
+    expect(robots).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    expect(robots).to_be_focused()
+    page.keyboard.press("Enter")
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("robots")
+
+
+def test_effect_of_a_weight_is_shown_before_it_is_applied(site: Site, visit: Open) -> None:
+    """Typing a number brings the shares before and after; Apply writes it."""
+    seen = visit()
+    seen.sign_in("root")
+    page = seen.page
+
+    seen.open("/queues/?edit=1")
+    field = page.get_by_label("Max of robots")
+    field.fill("1")
+    field.blur()
+    expect(page.locator("#queue-preview")).to_contain_text("Deserved then")
+    assert Queue.objects.get(id=site.robots.id).max == {}
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("Applied to robots.")).to_be_visible()
+
+    assert Queue.objects.get(id=site.robots.id).max == {"nvidia.com/gpu": 1000}
+
+
+def test_keys_lead_through_the_pages(site: Site, visit: Open) -> None:
+    """`g j` opens the jobs, `j` and `x` choose a row, Ctrl-K finds a queue, `?` helps."""
+    seen = visit()
+    seen.sign_in("bob")
+    page = seen.page
+
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Jobs")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.get_by_label(f"Choose {site.bobs.name}")).to_be_checked()
+    expect(page.get_by_role("button", name="Suspend")).to_be_visible()
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keyboard")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("robo")
+    page.get_by_role("link", name="robots", exact=True).last.click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("robots")
+
+
+def test_theme_lasts(site: Site, visit: Open) -> None:
+    """A chosen theme is there after a reload."""
+    del site
+    seen = visit()
+    seen.sign_in("bob")
+    page = seen.page
+
+    page.get_by_label("Theme").click()
+    with page.expect_response("**/preferences/theme/"):
+        page.get_by_role("button", name="Dark").click()
+    page.reload()
+
+    assert page.locator("html").get_attribute("data-theme") == "dark"
