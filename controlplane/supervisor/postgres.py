@@ -86,17 +86,34 @@ class PostgresServer:
         options = [f"--{name}={value}" for name, value in (*always.items(), *self.settings)]
         return [str(self.binaries / "postgres"), "-D", str(self.data), *options]
 
+    def is_initialised(self) -> bool:
+        """Tell whether there is a database to go on with."""
+        return self.data.exists()
+
     def prepare(self) -> None:
-        """Initialise the data folder unless that was done, and remove a dead server's lock file."""
-        if (self.data / "PG_VERSION").exists() and self.password_file.exists():
+        """Make the data folder unless it is there, and remove a dead server's lock file.
+
+        It gets its name only when it is whole: what an interrupted initdb leaves is under another.
+
+        Raises:
+            StartError: Somebody else's server runs on it, or its passwords are gone.
+        """
+        if self.is_initialised():
+            if not self.password_file.exists():
+                message = (
+                    f"{self.password_file} is gone, and with it the way into {self.data}: bring it "
+                    "back from a backup, or move the data away to begin anew."
+                )
+                raise StartError(message)
             self._remove_stale_lock()
             return
-        # What an interrupted initdb leaves is of no use, and no server ever ran on it.
-        shutil.rmtree(self.data, ignore_errors=True)
+        draft = self.data.with_name("data.new")
+        shutil.rmtree(draft, ignore_errors=True)
         if not self.password_file.exists():
             self.write_passwords()
-        make_private(self.data, self.account)
-        self._run_initdb()
+        make_private(draft, self.account)
+        self._run_initdb(draft)
+        draft.rename(self.data)
 
     def wait_until_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
         """Return when the server answers and Terrace's role and database exist."""
@@ -126,10 +143,10 @@ class PostgresServer:
             if self.account is not None:
                 os.fchown(stream.fileno(), self.account.uid, self.account.gid)
 
-    def _run_initdb(self) -> None:
+    def _run_initdb(self, folder: Path) -> None:
         command = [
             str(self.binaries / "initdb"),
-            f"--pgdata={self.data}",
+            f"--pgdata={folder}",
             f"--username={SUPERUSER}",
             f"--pwfile={self.password_file}",
             "--auth=scram-sha-256",
@@ -146,11 +163,11 @@ class PostgresServer:
             capture_output=True,
             check=False,
             env={"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"},
-            cwd=self.data,
+            cwd=folder,
         )
         if done.returncode != 0:
             words = done.stderr.decode(errors="replace").strip()
-            message = f"PostgreSQL could not prepare {self.data}:\n{words}"
+            message = f"PostgreSQL could not prepare {folder}:\n{words}"
             raise StartError(message)
 
     def _create_database(self, connection: psycopg.Connection) -> None:

@@ -195,6 +195,9 @@ class Run:
         sockets = folders.socket_folder(self.options.data, self.account)
         folder = folders.make_private(self.options.data / "postgres", self.account)
         server = postgres.server(folder, sockets, self.account)
+        if not server.is_initialised():
+            # A new database knows nothing of the node that this machine was in the last one.
+            self._agent_identity.unlink(missing_ok=True)
         program = Program(
             name="postgres",
             command=tuple(server.command()),
