@@ -25,7 +25,7 @@ from tenants.models import AuditRow, AuditSeal, OrgClosure, OrgUnit
 INSTALLATION = "installation"
 """The chain of what belongs to no tenant: settings, nodes, platform admins."""
 LONGEST_REASON = 500
-SEAL_BATCH = 1000
+SEAL_BATCH = 5000
 _SEAL_LOCK = 0x7E44ACE5EA1
 
 Snapshot = Mapping[str, Any]  # the fields of the subject that changed, as JSON

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from tenants.domain import notify
 from tenants.models import OutboxRow
@@ -150,8 +150,9 @@ def revive(ids: Collection[int], now: datetime) -> int:
 def _claim(due: QuerySet[OutboxRow], limit: int, *, until: datetime) -> list[OutboxRow]:
     with transaction.atomic():
         rows = list(due.select_for_update(skip_locked=True)[:limit])
-        for row in rows:
-            row.attempts += 1
-            row.not_before = until
-        OutboxRow.objects.bulk_update(rows, ["attempts", "not_before"])
+        claimed = OutboxRow.objects.filter(id__in=[row.id for row in rows])
+        claimed.update(attempts=F("attempts") + 1, not_before=until)
+    for row in rows:
+        row.attempts += 1
+        row.not_before = until
     return rows

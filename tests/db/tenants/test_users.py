@@ -1,11 +1,14 @@
 """Accounts: made with a grant, disabled by who administers all of their units."""
 
+from threading import Event, Thread
+
 import pytest
+from django.db import connection, transaction
 
 from tenants.domain import users
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound
 from tenants.models import AuditRow, GrantRole, User
-from tests.people import NOW, PASSWORD, People, make_grant, make_user
+from tests.people import NOW, PASSWORD, People, make_grant, make_people, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -164,3 +167,54 @@ def test_unknown_account(people: People) -> None:
     """An account that is not there is not found."""
     with pytest.raises(NotFound):
         users.enable_user(actor=people.actor(people.root), user_id=people.lab.id, now=NOW)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_admins_disable_each_other() -> None:
+    """Of two platform admins who disable each other at the same moment one remains."""
+    people = make_people()
+    make_grant(people.bob, R.PLATFORM_ADMIN, None)
+    outcomes: list[str] = []
+    first_is_done = Event()
+    second_waits = Event()
+
+    def first() -> None:
+        with transaction.atomic():
+            disable(people, people.root, people.bob)
+            second_waits.wait(5)
+            until_blocked(1)
+        first_is_done.set()
+        connection.close()
+
+    def second() -> None:
+        actor = people.actor(people.bob)
+        second_waits.set()
+        try:
+            users.disable_user(actor=actor, user_id=people.root.id, now=NOW)
+            outcomes.append("disabled")
+        except Conflict as conflict:
+            outcomes.append(conflict.code)
+        connection.close()
+
+    threads = [Thread(target=first), Thread(target=second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert first_is_done.is_set()
+    assert outcomes == ["last_admin"]
+    assert User.objects.get(id=people.root.id).is_active
+
+
+def until_blocked(sessions: int) -> None:
+    """Return when so many sessions wait for a lock, or never would within five seconds."""
+    for _ in range(500):
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
+            if cursor.fetchone()[0] >= sessions:
+                return
+            cursor.execute("SELECT pg_sleep(0.01)")
