@@ -88,7 +88,7 @@ def read_seconds(value: object) -> float | None:
 def write_duration(seconds: float) -> str:
     """Write seconds as a duration that `read_seconds` reads back to the same number."""
     if seconds != int(seconds):
-        return f"{seconds}s"
+        return f"{Decimal(repr(seconds)):f}s"
     whole = int(seconds)
     hours, rest = divmod(whole, 3600)
     minutes, left = divmod(rest, 60)
