@@ -60,7 +60,7 @@ def _partition_minimum(role: dict[str, Any]) -> int:
     policy = role.get("partition_policy")
     if not isinstance(policy, dict):
         return 0
-    least = as_whole(policy.get("min_partitions"), 0)
+    least = max(as_whole(policy.get("min_partitions"), 0), 0)
     return least * as_whole(policy.get("partition_size"), 0)
 
 
