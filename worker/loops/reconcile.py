@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import structlog
 
 from scheduling.domain import delayed_actions, leases, logs, nodes, retention, time_limits
@@ -19,12 +22,23 @@ LOGS_AT_ONCE = 5
 
 
 class ReconcileLoop:
-    """Looks once a second; each thing it finds is one fenced transaction."""
+    """Looks once a second; each thing it finds is one fenced transaction.
+
+    It judges a node's silence only after it has itself watched for as long as a node may be silent.
+    While the database was away nobody could be heard: the nodes were not silent, we were deaf, and
+    what ended meanwhile is still to be reported.
+    """
 
     scope = SCOPE
 
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Take the clock by which the loop knows for how long it has watched, in seconds."""
+        self._monotonic = monotonic
+        self._watches_since = monotonic()
+
     def begin(self, lease: HeldLease) -> None:
-        """Need nothing: the rows say everything."""
+        """Begin to watch: it leads for the first time, or again after it had lost the database."""
+        self._watches_since = self._monotonic()
 
     def end(self) -> None:
         """Have nothing to close."""
@@ -36,7 +50,7 @@ class ReconcileLoop:
     def turn(self, lease: HeldLease) -> None:
         """Do all that is due."""
         now = database_now()
-        for node_id in nodes.lapsed(now):
+        for node_id in nodes.lapsed(now) if self._has_watched() else ():
             lease.require_safe()
             with leases.fenced(scope=lease.scope, epoch=lease.epoch):
                 lost = nodes.give_up(node_id=node_id, now=database_now())
@@ -57,3 +71,7 @@ class ReconcileLoop:
             lease.require_safe()
             logs.fold(attempt_id)
         leases.describe(scope=lease.scope, epoch=lease.epoch, detail={"at": now.isoformat()})
+
+    def _has_watched(self) -> bool:
+        watched = self._monotonic() - self._watches_since
+        return watched >= nodes.silence_limit().total_seconds()
