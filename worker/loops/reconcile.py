@@ -36,7 +36,7 @@ class ReconcileLoop:
         self._monotonic = monotonic
         self._watches_since = monotonic()
 
-    def begin(self, lease: HeldLease) -> None:
+    def begin(self, lease: HeldLease) -> None:  # noqa: ARG002 - what every loop is given
         """Begin to watch: it leads for the first time, or again after it had lost the database."""
         self._watches_since = self._monotonic()
 
