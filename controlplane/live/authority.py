@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
-from zoneinfo import available_timezones
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
@@ -42,8 +42,15 @@ class Reader:
 
 def reader_of(user: User, language: str) -> Reader:
     """Return the reader that a signed-in user is. One query."""
-    zone = user.time_zone if user.time_zone in available_timezones() else settings.TIME_ZONE
-    return Reader(load_actor(user), language, zone)
+    return Reader(load_actor(user), language, _known_zone(user.time_zone))
+
+
+def _known_zone(name: str) -> str:
+    """Return a zone that this machine's tables know; looking at all of them takes too long."""
+    try:
+        return ZoneInfo(name or "UTC").key
+    except (ZoneInfoNotFoundError, ValueError):
+        return settings.TIME_ZONE
 
 
 def reader_again(reader: Reader) -> Reader:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +16,7 @@ from django.http import HttpRequest
 from django.http.request import validate_host
 from django.utils.translation import get_language_from_request
 
-from controlplane.live.authority import SignedIn, reader_of, still_signed_in
+from controlplane.live.authority import SignedIn, reader_of
 from controlplane.live.hub import MAX_REGIONS, Client, Hub
 from controlplane.live.regions import MalformedError, Region, parse_wanted
 from controlplane.live.threads import in_thread
@@ -66,6 +65,18 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels sh
     tokens: float = BURST
     tokens_at: float = 0.0
 
+    async def dispatch(self, message: dict[str, Any]) -> None:
+        """Handle one event. Channels would first visit a thread to close old connections.
+
+        None are opened outside `in_thread`, which closes them itself.
+        """
+        handler = {
+            "websocket.connect": self.websocket_connect,
+            "websocket.receive": self.websocket_receive,
+            "websocket.disconnect": self.websocket_disconnect,
+        }[message["type"]]
+        await handler(message)
+
     async def connect(self) -> None:
         """Accept a signed-in user from our own origin; anybody else gets 403."""
         user = self.scope.get("user")
@@ -74,9 +85,6 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels sh
             return
         session = self.scope["session"]
         signed_in = SignedIn(session.session_key or "", user.pk, session.get(HASH_SESSION_KEY, ""))
-        if not await in_thread(still_signed_in, {signed_in}, datetime.now(UTC)):
-            await self.close()
-            return
         reader = await in_thread(reader_of, user, language_of(self.scope, user))
         await self.accept()
         self.client = Client(reader, signed_in, self._send_text, self._end)

@@ -1,0 +1,203 @@
+"""Live fan-out: many open pages follow a job that writes 4 times/s: `python -m benchmarks live`.
+
+Prints one JSON object a line: the time from the commit of a chunk to its arrival on a page (p99),
+over all pages, with one web process. A frame carries some 500 bytes. The pages are sockets of a
+process of their own. Uses an empty database named by DATABASE_URL, which it migrates and fills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import secrets
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+import django
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
+django.setup()
+
+import psutil  # noqa: E402 -- Django first
+import websockets  # noqa: E402 -- Django first
+from asgiref.sync import sync_to_async  # noqa: E402 -- Django first
+from django.conf import settings  # noqa: E402 -- Django first
+from django.core.management import call_command  # noqa: E402 -- Django first
+from django.test import Client  # noqa: E402 -- Django first
+from redis.asyncio import Redis  # noqa: E402 -- Django first
+
+from controlplane.supervisor.ports import any_free  # noqa: E402 -- Django first
+from scheduling.domain import bootstrap, jobs, topics  # noqa: E402 -- Django first
+from scheduling.domain.clock import database_now  # noqa: E402 -- Django first
+from scheduling.models import Attempt, Job, LogChunk, Node  # noqa: E402 -- Django first
+from scheduling.spec.job_spec import JobSpec, RoleSpec  # noqa: E402 -- Django first
+from tenants.domain.access import load_actor  # noqa: E402 -- Django first
+
+CHUNK_BYTES = 300
+"""In base64 and with its frame this makes about 500 bytes."""
+A_SECOND = 4
+REFERENCE_MS = 100.0
+OPEN_SECONDS = 60
+WARM_UP = 4
+"""Chunks that are not counted: the first one waits for whatever was never done before."""
+
+
+def fill() -> tuple[Attempt, str]:
+    """Write a job with one running attempt; return it and an administrator's session cookie."""
+    call_command("migrate", verbosity=0)
+    call_command("createcachetable", verbosity=0)
+    if Job.objects.exists():
+        raise SystemExit("DATABASE_URL names a database that is in use; give an empty one.")
+    now = database_now()
+    made = bootstrap.ensure_installation(
+        admin_username="bench", admin_password=secrets.token_urlsafe(), now=now
+    )
+    role = RoleSpec(name="worker", replicas=1, min_available=1, command=("true",))
+    spec = JobSpec(name="followed", queue=made.queue.name, roles=(role,), min_available=1)
+    job = jobs.submit_job(actor=load_actor(made.admin), spec=spec, now=now)
+    node = Node.objects.create(cluster=made.cluster, name="bench", created_at=now)
+    attempt = Attempt.objects.create(
+        task=job.tasks.get(), job=job, node=node, number=1, generation=1, epoch=1, bound_at=now
+    )
+    client = Client()
+    client.force_login(made.admin)
+    name = settings.SESSION_COOKIE_NAME
+    return attempt, f"{name}={client.cookies[name].value}"
+
+
+def serve(port: int) -> subprocess.Popen[bytes]:
+    """Start one web process."""
+    command = [
+        sys.executable, "-m", "uvicorn", "--no-access-log", "--lifespan=off", "--log-level=warning",
+        "--ws=websockets-sansio", "--ws-max-size=65536", "--ws-per-message-deflate=false",
+        f"--port={port}", "controlplane.asgi:application",
+    ]  # fmt: skip
+    return subprocess.Popen(command, env={**os.environ, "PUBLIC_URL": f"http://127.0.0.1:{port}"})
+
+
+async def follow(
+    url: str, cookie: str, key: str, delays: list[float], is_open: asyncio.Event
+) -> None:
+    """Be one page: note how long each chunk took from its commit."""
+    origin = f"http://{urlsplit(url).netloc}"
+    async with websockets.connect(
+        url, additional_headers={"Cookie": cookie}, origin=websockets.Origin(origin),
+        compression=None, ping_interval=None, open_timeout=OPEN_SECONDS,
+    ) as socket:  # fmt: skip
+        is_open.set()
+        await socket.send(json.dumps({"do": "subscribe", "regions": [{"key": key, "has": "0"}]}))
+        async for message in socket:
+            arrived = time.time()
+            for update in json.loads(message)["updates"]:
+                lines = base64.b64decode(update.get("bytes", "")).splitlines()
+                delays.extend((arrived - float(line.split()[0])) * 1000 for line in lines)
+
+
+async def write(attempt: Attempt, chunks: int) -> None:
+    """Commit chunks and hint at them, as the gateway and the relay do."""
+    topic = topics.job(attempt.job_id)
+    async with Redis.from_url(settings.REDIS_URL) as redis:
+        for number in range(chunks):
+            began = time.monotonic()
+            line = f"{time.time():.6f} ".ljust(CHUNK_BYTES - 1, "x") + "\n"
+            await sync_to_async(LogChunk.objects.create)(
+                attempt=attempt,
+                stream="stdout",
+                offset=number * CHUNK_BYTES,
+                size_bytes=CHUNK_BYTES,
+                data=line.encode(),
+                at=datetime.now(UTC),
+            )
+            hint = {"topic": topic, "seq": number, "kind": "log"}
+            await redis.publish(topics.LIVE_CHANNEL, json.dumps(hint))
+            await asyncio.sleep(max(0.0, 1 / A_SECOND - (time.monotonic() - began)))
+
+
+async def measure(attempt: Attempt, cookie: str, *, pages: int, seconds: int, port: int) -> None:
+    """Open the pages, write, and print what was seen."""
+    server = serve(port)
+    try:
+        await _until_open(port)
+        idle = psutil.Process(server.pid).memory_info().rss
+        key = f"{topics.job(attempt.job_id)}/feed/log/{attempt.id}:stdout"
+        delays: list[list[float]] = [[] for _ in range(pages)]
+        url = f"ws://127.0.0.1:{port}/ws/live/"
+        began = time.monotonic()
+        opened_pages = [asyncio.Event() for _ in delays]
+        tasks = [
+            asyncio.create_task(follow(url, cookie, key, page, is_open))
+            for page, is_open in zip(delays, opened_pages, strict=True)
+        ]
+        for is_open in opened_pages:
+            await asyncio.wait_for(is_open.wait(), OPEN_SECONDS)
+        opening = time.monotonic() - began
+        await asyncio.sleep(2)
+        opened = psutil.Process(server.pid).memory_info().rss
+        busy = psutil.Process(server.pid).cpu_times()
+        await write(attempt, seconds * A_SECOND)
+        await asyncio.sleep(2)
+        used = psutil.Process(server.pid).cpu_times()
+        for task in tasks:
+            task.cancel()
+        cpu_seconds = used.user + used.system - busy.user - busy.system
+        _print(
+            delays,
+            seconds,
+            all_pages_open_seconds=round(opening, 2),
+            memory_kib_a_page=round((opened - idle) / 1024 / pages, 1),
+            web_cpu_percent=round(100 * cpu_seconds / seconds),
+        )
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait()
+
+
+def _print(delays: list[list[float]], seconds: int, **more: float) -> None:
+    counted = [delay for page in delays for delay in page[WARM_UP:]]
+    if not counted:
+        raise SystemExit("No page received anything.")
+    p99 = statistics.quantiles(counted, n=100)[98]
+    line = {
+        "benchmark": f"live fan-out: {len(delays)} pages x {A_SECOND}/s, p99 ms",
+        "value": round(p99, 1),
+        "reference": REFERENCE_MS,
+        "ratio": round(p99 / REFERENCE_MS, 3),
+        "p50_ms": round(statistics.median(counted), 1),
+        "complete_pages": sum(len(page) == seconds * A_SECOND for page in delays),
+        **more,
+    }
+    print(json.dumps(line), flush=True)
+
+
+async def _until_open(port: int) -> None:
+    for _ in range(300):
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+        else:
+            writer.close()
+            return
+    raise SystemExit("The web process did not open its port.")
+
+
+def main() -> None:
+    """Measure with the sizes of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pages", type=int, default=1000)
+    parser.add_argument("--seconds", type=int, default=10)
+    given = parser.parse_args()
+    attempt, cookie = fill()
+    asyncio.run(measure(attempt, cookie, pages=given.pages, seconds=given.seconds, port=any_free()))
+
+
+if __name__ == "__main__":
+    main()
