@@ -131,6 +131,20 @@ class DeviceObserved:
     health_reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What one session says at once."""
+
+    node_id: UUID
+    session_id: str
+    seq: int
+    observations: Sequence[AttemptObserved] = ()
+    logs: Sequence[LogReceived] = ()
+    metrics: Sequence[MetricReceived] = ()
+    usage: Sequence[UsageReceived] = ()
+    devices: Sequence[DeviceObserved] = ()
+
+
 def record(  # noqa: PLR0913 -- the parts of a frame
     *,
     node_id: UUID,
@@ -148,69 +162,108 @@ def record(  # noqa: PLR0913 -- the parts of a frame
     Raises:
         StaleSessionError: the node has opened a newer session, or none.
     """
+    frame = Frame(node_id, session_id, seq, observations, logs, metrics, usage, devices)
+    (committed,) = record_many(frames=[frame], now=now)
+    if committed is None:
+        raise StaleSessionError(node_id, session_id)
+    return committed
+
+
+def record_many(*, frames: Sequence[Frame], now: datetime) -> list[int | None]:
+    """Write frames of different nodes in one transaction: a gang's tasks report at once.
+
+    Returns the highest committed sequence number of each, in order; None for a frame whose session
+    is not its node's current one, of which nothing is written.
+    """
     with transaction.atomic():
-        node = Node.objects.select_for_update(no_key=True).filter(id=node_id).first()
-        if node is None or node.session_id != session_id or node.state == NodeState.REMOVED:
-            raise StaleSessionError(node_id, session_id)
-        if seq <= node.report_seq:
-            return int(node.report_seq)
-        batch = Batch(now=now, actor_label=f"node {node.name}")
-        _observe(batch, node, observations)
-        owned = _owned(node, logs, metrics, usage)
-        _keep_logs(batch, owned, logs, now)
-        _keep_metrics(batch, owned, metrics)
-        _keep_usage(batch, node, owned, usage)
-        _keep_health(batch, node, devices)
-        Node.objects.filter(id=node.id).update(report_seq=seq)
-        batch.flush()
-    return seq
+        wanted = sorted({frame.node_id for frame in frames})
+        locked = Node.objects.select_for_update(no_key=True).filter(id__in=wanted).order_by("id")
+        nodes = {node.id: node for node in locked}
+        current = [frame for frame in frames if _is_current(frame, nodes.get(frame.node_id))]
+        news = [frame for frame in current if frame.seq > nodes[frame.node_id].report_seq]
+        if news:
+            _write(news, nodes, now)
+    results: list[int | None] = []
+    for frame in frames:
+        is_current = any(frame is one for one in current)
+        results.append(max(frame.seq, nodes[frame.node_id].report_seq) if is_current else None)
+    return results
+
+
+def _is_current(frame: Frame, node: Node | None) -> bool:
+    return (
+        node is not None and node.session_id == frame.session_id and node.state != NodeState.REMOVED
+    )
+
+
+def _write(frames: Sequence[Frame], nodes: dict[UUID, Node], now: datetime) -> None:
+    batch = Batch(now=now)
+    _observe(batch, [(nodes[frame.node_id], frame.observations) for frame in frames])
+    owned = _owned(frames)
+    jobs = {attempt_id: job_id for (_, attempt_id), job_id in owned.items()}
+    _keep_logs(
+        batch, jobs, [o for f in frames for o in f.logs if (f.node_id, o.attempt) in owned], now
+    )
+    _keep_metrics(
+        batch, jobs, [o for f in frames for o in f.metrics if (f.node_id, o.attempt) in owned]
+    )
+    _keep_usage(batch, owned, frames)
+    for frame in frames:
+        _keep_health(batch, nodes[frame.node_id], frame.devices)
+    with connection.cursor() as cursor:
+        cursor.execute(SEQ_UPDATE, [[f.node_id for f in frames], [f.seq for f in frames]])
+    batch.flush()
+
+
+SEQ_UPDATE = """
+UPDATE scheduling_node AS node SET report_seq = said.seq
+FROM unnest(%s::uuid[], %s::bigint[]) AS said(node_id, seq) WHERE node.id = said.node_id
+"""
 
 
 def refused(*, node_id: UUID, attempt_id: UUID, code: str, now: datetime) -> None:
     """Take note that a node will never carry out a launch: nothing of it was started."""
     with transaction.atomic():
-        Node.objects.select_for_update(no_key=True).get(id=node_id)
-        batch = Batch(now=now, actor_label="gateway")
-        _observe(
-            batch,
-            Node(id=node_id),
-            [
-                AttemptObserved(
-                    attempt_id, Reported.EXITED, reason=EndReason.NEVER_STARTED, message=code
-                )
-            ],
+        node = Node.objects.select_for_update(no_key=True).get(id=node_id)
+        batch = Batch(now=now)
+        seen = AttemptObserved(
+            attempt_id, Reported.EXITED, reason=EndReason.NEVER_STARTED, message=code
         )
+        _observe(batch, [(node, [seen])])
         batch.flush()
 
 
 def observe_absent(*, node: Node, attempt_ids: Sequence[UUID], now: datetime, reason: str) -> None:
     """Take note that these attempts certainly do not run on their node (any more)."""
     with transaction.atomic():
-        batch = Batch(now=now, actor_label=f"node {node.name}")
+        batch = Batch(now=now)
         seen = [AttemptObserved(one, Reported.EXITED, reason=reason) for one in attempt_ids]
-        _observe(batch, node, seen)
+        _observe(batch, [(node, seen)])
         batch.flush()
 
 
 # --- attempts -------------------------------------------------------------------------------------
 
 
-def _observe(batch: Batch, node: Node, observations: Sequence[AttemptObserved]) -> None:
-    ids = [one.attempt for one in observations]
+def _observe(batch: Batch, said: Sequence[tuple[Node, Sequence[AttemptObserved]]]) -> None:
+    ids = [one.attempt for _, observations in said for one in observations]
     if not ids:
         return
-    of_node = Attempt.objects.filter(id__in=ids, node_id=node.id)
-    works = batch.lock(sorted(set(of_node.values_list("job_id", flat=True))))
+    own = Attempt.objects.filter(id__in=ids, node_id__in=[node.id for node, _ in said])
+    # All jobs at once, in order of their ids: two batches never wait for each other in a circle.
+    works = batch.lock(sorted(set(own.values_list("job_id", flat=True))))
     by_job: dict[UUID, JobWork] = {work.job.id: work for work in works}
     # Read after the jobs are locked: only now do the states stand still.
-    fresh = {attempt.id: attempt for attempt in of_node.select_related("task")}
-    for one in observations:
-        attempt = fresh.get(one.attempt)
-        if attempt is None or attempt.job_id not in by_job:
-            continue
-        work = by_job[attempt.job_id]
-        work.take([attempt])
-        _apply_observation(work, work.attempts[attempt.id], one)
+    fresh = {attempt.id: attempt for attempt in own.select_related("task")}
+    for node, observations in said:
+        batch.actor_label = f"node {node.name}"
+        for one in observations:
+            attempt = fresh.get(one.attempt)
+            if attempt is None or attempt.node_id != node.id or attempt.job_id not in by_job:
+                continue  # a node speaks only of its own attempts
+            work = by_job[attempt.job_id]
+            work.take([attempt])
+            _apply_observation(work, work.attempts[attempt.id], one)
 
 
 def _apply_observation(work: JobWork, attempt: Attempt, one: AttemptObserved) -> None:
@@ -254,19 +307,20 @@ def _end_event(one: AttemptObserved, state: AttemptState) -> AttemptEvent:
 # --- feeds ----------------------------------------------------------------------------------------
 
 
-def _owned(
-    node: Node,
-    logs: Sequence[LogReceived],
-    metrics: Sequence[MetricReceived],
-    usage: Sequence[UsageReceived],
-) -> dict[UUID, UUID]:
-    """Return attempt -> job for those attempts of the feeds that are the node's own."""
-    ids = {log.attempt for log in logs} | {metric.attempt for metric in metrics}
-    ids |= {UUID(one.subject) for one in usage if _is_attempt(one.subject)}
+def _owned(frames: Sequence[Frame]) -> dict[tuple[UUID, UUID], UUID]:
+    """Return (node, attempt) -> job for those attempts of the feeds that are the node's own."""
+    ids = {one.attempt for frame in frames for one in frame.logs}
+    ids |= {one.attempt for frame in frames for one in frame.metrics}
+    ids |= {
+        UUID(one.subject) for frame in frames for one in frame.usage if _is_attempt(one.subject)
+    }
     if not ids:
         return {}
-    own = Attempt.objects.filter(id__in=ids, node=node)
-    return dict(own.values_list("id", "job_id"))
+    own = Attempt.objects.filter(id__in=ids, node__in=[frame.node_id for frame in frames])
+    return {
+        (node_id, attempt_id): job_id
+        for node_id, attempt_id, job_id in own.values_list("node_id", "id", "job_id")
+    }
 
 
 def _is_attempt(subject: str) -> bool:
@@ -340,32 +394,40 @@ def _keep_metrics(batch: Batch, owned: dict[UUID, UUID], metrics: Sequence[Metri
 
 
 def _keep_usage(
-    batch: Batch, node: Node, owned: dict[UUID, UUID], usage: Sequence[UsageReceived]
+    batch: Batch, owned: dict[tuple[UUID, UUID], UUID], frames: Sequence[Frame]
 ) -> None:
     rows = []
-    for one in usage:
-        attempt_id = UUID(one.subject) if _is_attempt(one.subject) else None
-        if attempt_id is not None and attempt_id not in owned:
-            continue
-        is_device = one.subject.startswith(GPU_SUBJECT)
-        rows.append(
-            Usage(
-                node=node,
-                attempt_id=attempt_id,
-                device_uuid=one.subject.removeprefix(GPU_SUBJECT)[:100] if is_device else "",
-                at=_time(one.at),
-                cpu_milli=one.cpu_milli,
-                memory_bytes=one.memory_bytes,
-                gpu_percent=one.gpu_percent,
-                gpu_memory_bytes=one.gpu_memory_bytes,
-                temperature_celsius=one.temperature_celsius,
-                power_watts=one.power_watts,
-            )
-        )
+    jobs: set[UUID] = set()
+    for frame in frames:
+        for one in frame.usage:
+            attempt_id = UUID(one.subject) if _is_attempt(one.subject) else None
+            if attempt_id is not None and (frame.node_id, attempt_id) not in owned:
+                continue
+            if attempt_id is not None:
+                jobs.add(owned[frame.node_id, attempt_id])
+            rows.append(_usage_row(frame.node_id, attempt_id, one))
     Usage.objects.bulk_create(rows)
-    _hint(batch, "usage", {owned[row.attempt_id] for row in rows if row.attempt_id})
-    if rows:
-        batch.hints.append(topics.Hint(topics.node(node.id), "usage"))
+    _hint(batch, "usage", jobs)
+    batch.hints += [
+        topics.Hint(topics.node(node_id), "usage")
+        for node_id in sorted({row.node_id for row in rows})
+    ]
+
+
+def _usage_row(node_id: UUID, attempt_id: UUID | None, one: UsageReceived) -> Usage:
+    is_device = one.subject.startswith(GPU_SUBJECT)
+    return Usage(
+        node_id=node_id,
+        attempt_id=attempt_id,
+        device_uuid=one.subject.removeprefix(GPU_SUBJECT)[:100] if is_device else "",
+        at=_time(one.at),
+        cpu_milli=one.cpu_milli,
+        memory_bytes=one.memory_bytes,
+        gpu_percent=one.gpu_percent,
+        gpu_memory_bytes=one.gpu_memory_bytes,
+        temperature_celsius=one.temperature_celsius,
+        power_watts=one.power_watts,
+    )
 
 
 def _keep_health(batch: Batch, node: Node, devices: Sequence[DeviceObserved]) -> None:

@@ -109,22 +109,13 @@ def why_stale(node_id: UUID, session: str) -> str:
     return SUPERSEDED
 
 
-def record(node_id: UUID, session: str, frames: Sequence[Report]) -> int:
-    """Write consecutive reports of one session; return the highest `seq` that is committed.
+def record(frames: Sequence[tuple[UUID, str, Sequence[Report]]]) -> list[int | None]:
+    """Write consecutive reports of several sessions in one transaction.
 
-    Raises:
-        StaleSessionError: the session is not the node's current one.
+    Returns the highest committed `seq` of each; None: the session is not its node's current one.
     """
-    return reports.record(
-        node_id=node_id,
-        session_id=session,
-        seq=frames[-1].seq,
-        now=clock.database_now(),
-        observations=[translation.observation(one) for frame in frames for one in frame.attempts],
-        logs=[translation.log(one) for frame in frames for one in frame.logs],
-        metrics=[translation.metric(one) for frame in frames for one in frame.metrics],
-        usage=[translation.usage(one) for frame in frames for one in frame.usage],
-        devices=[translation.device(one) for frame in frames for one in frame.devices],
+    return reports.record_many(
+        frames=[translation.frame(*frame) for frame in frames], now=clock.database_now()
     )
 
 

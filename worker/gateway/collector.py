@@ -1,4 +1,4 @@
-"""Commit reports in batches: at most 100 or what came within 50 ms, one transaction a node.
+"""Commit reports in batches: at most 100 or what came within 50 ms, in one transaction.
 
 A report is acknowledged after its commit and never before. What cannot be committed is not kept:
 the session ends, and the agent repeats it all in its next one.
@@ -7,13 +7,12 @@ the session ends, and the agent repeats it all in its next one.
 from __future__ import annotations
 
 import asyncio
-from itertools import groupby
 from typing import Final
 
 import structlog
 from django.db import Error as DatabaseError
+from django.db import OperationalError
 
-from scheduling.domain.errors import StaleSessionError
 from worker.gateway import border, metrics
 from worker.gateway.database import in_thread
 from worker.gateway.session import (
@@ -68,14 +67,12 @@ class Collector:
         self._has_more.set()
 
     async def run_reports(self) -> None:
-        """Write reports for ever."""
+        """Write reports for ever; while a batch is being written, the next one gathers."""
         while True:
-            batch = await self._next_batch()
-            batch.sort(key=lambda arrived: arrived.session.node_id.int)  # stable: keeps their order
-            groups = [
-                list(group) for _, group in groupby(batch, key=lambda arrived: id(arrived.session))
-            ]
-            await asyncio.gather(*(self._commit(group) for group in groups))
+            sessions: dict[AgentSession, list[Arrived]] = {}
+            for arrived in await self._next_batch():
+                sessions.setdefault(arrived.session, []).append(arrived)
+            await self._commit(list(sessions.values()))
 
     async def run_beats(self) -> None:
         """Renew leases and delete confirmed commands for ever, all that came in one go."""
@@ -105,24 +102,32 @@ class Collector:
                 break
         return batch
 
-    async def _commit(self, group: list[Arrived]) -> None:
-        session = group[0].session
+    async def _commit(self, groups: list[list[Arrived]]) -> None:
+        """Write one batch; if that fails, each session by itself: one must not stop the others."""
+        frames = [
+            (group[0].session.node_id, group[0].session.session, [item.report for item in group])
+            for group in groups
+        ]
         try:
-            seq = await in_thread(
-                border.record, session.node_id, session.session, [item.report for item in group]
-            )
-        except StaleSessionError:
+            committed = await in_thread(border.record, frames)
+        except Exception as error:  # top of a loop: says it, and ends the session at fault
+            if len(groups) > 1 and not isinstance(error, OperationalError):
+                log.warning("gateway.batch_split", error=str(error), sessions=len(groups))
+                for group in groups:
+                    await self._commit([group])
+                return
+            log.exception("gateway.reports_not_committed", nodes=[str(one[0]) for one in frames])
+            for group in groups:
+                group[0].session.end(
+                    EndSession("not_committed", "a report could not be committed", CLOSE_INTERNAL)
+                )
+            return
+        await asyncio.gather(*map(self._acknowledge, groups, committed))
+
+    async def _acknowledge(self, group: list[Arrived], seq: int | None) -> None:
+        session = group[0].session
+        if seq is None:
             session.end(await self._stale(session))
-            return
-        except DatabaseError as error:
-            log.warning("gateway.report_not_committed", error=str(error), node=session.node_id)
-            session.end(
-                EndSession("not_committed", "the report could not be committed", CLOSE_INTERNAL)
-            )
-            return
-        except Exception as error:  # top of a loop: one node's report must not stop the others'
-            log.exception("gateway.report_failed", node=session.node_id)
-            session.end(EndSession("failed", f"{type(error).__name__}", CLOSE_INTERNAL))
             return
         now = asyncio.get_running_loop().time()
         for item in group:

@@ -171,6 +171,9 @@ class AgentSession:
                 await self.send_event({"type": "websocket.send", "text": frame})
         except TimeoutError:
             self.end(EndSession(SILENT, "the agent does not take what it is sent", CLOSE_INTERNAL))
+        except OSError:
+            # What sends here serves all sessions, and must not end because one agent has gone.
+            self.end(EndSession("gone", "the connection broke while something was sent"))
 
     async def welcome(self, session_epoch: int, stop: list[str]) -> None:
         """Tell the agent that its session is open."""
@@ -279,7 +282,7 @@ class AgentSession:
             if count > limit:
                 raise EndSession(BAD_FRAME, f"{name}: {count} in one report; the limit is {limit}")
         try:
-            translation.check(report)
+            translation.frame(self.node_id, self.session, [report])
         except translation.UntranslatableError as error:
             raise EndSession(BAD_FRAME, str(error)) from error
         self._last_seq = report.seq

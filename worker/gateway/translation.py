@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -34,6 +35,24 @@ AMOUNT_LIMIT: Final = 2**53
 
 class UntranslatableError(ValueError):
     """A field has a value that no honest agent sends; the text names it."""
+
+
+def frame(node_id: UUID, session: str, said: Sequence[Report]) -> reports.Frame:
+    """Translate consecutive reports of one session into one frame.
+
+    Raises:
+        UntranslatableError: a field has a value that no row could hold.
+    """
+    return reports.Frame(
+        node_id=node_id,
+        session_id=session,
+        seq=said[-1].seq,
+        observations=[observation(one) for report in said for one in report.attempts],
+        logs=[log(one) for report in said for one in report.logs],
+        metrics=[metric(one) for report in said for one in report.metrics],
+        usage=[usage(one) for report in said for one in report.usage],
+        devices=[device(one) for report in said for one in report.devices],
+    )
 
 
 def observation(report: AttemptReport) -> reports.AttemptObserved:
@@ -137,22 +156,6 @@ def attempt_id(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise UntranslatableError(f"attempt: {text[:80]!r} is no id") from None
-
-
-def check(report: Report) -> None:
-    """See that all of a report can be translated, before it waits with others.
-
-    Raises:
-        UntranslatableError: some field cannot.
-    """
-    for item in report.attempts:
-        observation(item)
-    for chunk in report.logs:
-        log(chunk)
-    for point in report.metrics:
-        metric(point)
-    for sample in report.usage:
-        usage(sample)
 
 
 def _bounded(name: str, value: int | None, least: int, limit: int) -> int | None:

@@ -105,3 +105,22 @@ def test_log_of_an_attempt_that_is_none(running: RunningAttempt) -> None:
     )
 
     assert running.stored() == [(0, b"mine")]
+
+
+def test_frames_of_several_nodes_at_once(running: RunningAttempt) -> None:
+    """Each frame counts for its own node and session; a stale one is left out and told."""
+    other, session = running.make_node("other")
+    mine = [LogReceived(running.attempt.id, "stdout", 0, b"mine")]
+    forged = [LogReceived(running.attempt.id, "stdout", 4, b"forged")]
+    frames = [
+        reports.Frame(running.node.id, running.session, 3, logs=mine),
+        reports.Frame(other.id, session, 1, logs=forged),
+        reports.Frame(other.id, "an older session", 7, logs=forged),
+    ]
+
+    first = reports.record_many(frames=frames, now=NOW)
+    again = reports.record_many(frames=frames[:1], now=NOW)
+
+    assert (first, again) == ([3, 1, None], [3])
+    assert running.stored() == [(0, b"mine")]
+    assert set(Node.objects.values_list("name", "report_seq")) == {("machine", 3), ("other", 1)}
