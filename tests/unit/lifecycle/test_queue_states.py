@@ -79,3 +79,11 @@ def test_a_look_at_the_parent_repairs_a_child(
     done = step_queue(queue=queue, action=A.SYNC, parent=QueueView("d", parent_state))
 
     assert done.follow_ups == (follow_up,)
+
+
+def test_nothing_follows_where_parent_and_child_agree() -> None:
+    """Also at the top of the tree."""
+    alone = step_queue(queue=QueueView("a", S.OPEN), action=A.SYNC)
+    agreed = step_queue(queue=QueueView("a", S.OPEN), action=A.SYNC, parent=QueueView("d", S.OPEN))
+
+    assert (alone.follow_ups, agreed.follow_ups) == ((), ())

@@ -135,3 +135,12 @@ def test_jobs_without_a_time_come_last() -> None:
     ]
 
     assert [job.name for job in by_age(jobs)] == ["z", "a", "b"]
+
+
+def test_a_slot_whose_job_is_active_starts_no_second_one() -> None:
+    """The start was recorded, the time of it not yet."""
+    schedule = replace(EVERY_FIVE, active=(NEW,))
+
+    step = step_schedule(schedule, now=later(5), jobs=[ScheduledJob(NEW, JobPhase.RUNNING)])
+
+    assert step.start == ""

@@ -31,3 +31,11 @@ def test_one_of_several_is_enough_where_any_is_asked() -> None:
     job = job_of(ready, waiting, wants_any, wants_all)
 
     assert (may_start(job, wants_any), may_start(job, wants_all)) == (True, False)
+
+
+def test_a_role_without_own_minimum_holds_nobody_back() -> None:
+    """There is no number to wait for."""
+    free = RoleView("a", 3)
+    waiting = RoleView("b", 1, depends_on=("a",))
+
+    assert may_start(job_of(free, waiting), waiting)

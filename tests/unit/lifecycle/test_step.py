@@ -20,7 +20,9 @@ from scheduling.lifecycle.values import (
     RoleResized,
     RoleView,
     StopTasks,
+    TaskChange,
     TaskEvent,
+    TaskReported,
     TaskView,
     TellTask,
     TimeLimitReached,
@@ -396,3 +398,44 @@ def test_a_user_restarts_one_role() -> None:
     assert world.job.phase is P.RUNNING
     assert [len(task.attempts) for task in world.tasks.values()] == [1, 2, 2]
     assert world.job.user_restarts == 1
+
+
+def test_a_report_about_an_unknown_role_changes_nothing() -> None:
+    """Its role was taken out, or never was."""
+    world = running(RoleView("w", 1))
+    before = world.job
+
+    effects = world.event(TaskReported(TaskChange.FAILED, "ghost", 0, 0))
+
+    assert (world.job, effects) == (before, [])
+
+
+def test_a_resize_that_changes_nothing_has_no_effect() -> None:
+    """The same number again, or a role that is not there."""
+    world = running(RoleView("w", 2))
+
+    assert world.event(RoleResized("w", 2)) == []
+    assert world.event(RoleResized("ghost", 1)) == []
+
+
+def test_a_second_failure_does_not_arm_the_same_timer_anew() -> None:
+    """The first one keeps its time."""
+    policy = Policy(L.TERMINATE_JOB, (E.POD_FAILED,), timeout_seconds=60)
+    world = running(RoleView("w", 2), policies=(policy,))
+    report = TaskReported(TaskChange.FAILED, "w", 0, world.job.generation)
+
+    world.event(report)
+    again = world.event(report)
+
+    assert again == []
+    assert len(world.timers) == 1
+
+
+def test_all_ended_with_too_few_successes_fails() -> None:
+    """min_success decides also when nothing is left to run."""
+    world = running(RoleView("w", 2), min_available=1, min_success=2)
+
+    world.succeed("w", 0)
+    world.fail("w", 1)
+
+    assert world.job.phase is P.FAILED
