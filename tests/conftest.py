@@ -50,7 +50,7 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.fixture
-def people(db: None) -> People:  # noqa: ARG001 - asks for the database
+def people(db: None) -> People:
     """Alice, Bob, Charlie and Root, with their two tenants."""
     from tests.people import make_people  # models: not before Django is set up
 

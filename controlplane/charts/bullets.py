@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.utils.translation import gettext as _
 
-from controlplane.templatetags.terrace import amount, resource_name
+from controlplane.units import amount, resource_name
 
 RESOURCES = ("nvidia.com/gpu", "cpu", "memory")
 

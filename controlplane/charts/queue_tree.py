@@ -10,7 +10,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.charts.chart import Chart
-from controlplane.templatetags.terrace import amount, resource_name
+from controlplane.units import amount, resource_name
 from scheduling.domain.queries.queues import QueueRow
 
 SCALE = [[0, "token:share-below"], [0.5, "token:share-even"], [1, "token:share-above"]]

@@ -16,55 +16,16 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext, pgettext
 
 from controlplane.charts.states import attempt_token, phase_token
+from controlplane.units import GPU, UNKNOWN, amount, bytes_, milli, plain, resource_name
 from scheduling.domain.wording import sentence as wording_sentence
 
 register = template.Library()
 
-UNKNOWN = "–"  # noqa: RUF001 -- a dash, typeset
 _ENDED = frozenset({"Completed", "Terminated", "Failed", "Aborted"})
-KIB = 1024
-_BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-GPU = "nvidia.com/gpu"
-_SHORT = {GPU: "GPU", "cpu": "CPU", "memory": "memory", "pods": "tasks"}
-
-
-def _plain(value: float, digits: int = 1) -> str:
-    """Write a number without needless zeros."""
-    text = f"{value:,.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-@register.filter
-def milli(value: int | None) -> str:
-    """Write thousandths as units: 1500 -> 1.5."""
-    return UNKNOWN if value is None else _plain(value / 1000, 2)
-
-
-@register.filter(name="bytes")
-def bytes_(value: float | None) -> str:
-    """Write bytes in the largest binary unit that fits."""
-    if value is None:
-        return UNKNOWN
-    size = float(value)
-    for unit in _BINARY:
-        if abs(size) < KIB or unit == _BINARY[-1]:
-            return f"{_plain(size, 1)} {unit}"
-        size /= KIB
-    raise AssertionError("unreachable: the last unit takes everything")
-
-
-@register.filter
-def amount(value: int | None, resource: str) -> str:
-    """Write an amount of a resource in its unit."""
-    if value is None:
-        return UNKNOWN
-    return bytes_(value) if resource in {"memory", "ephemeral-storage"} else milli(value)
-
-
-@register.filter
-def resource_name(resource: str) -> str:
-    """Return the short name of a resource."""
-    return _SHORT.get(resource, resource)
+register.filter("milli", milli)
+register.filter("bytes", bytes_)
+register.filter("amount", amount)
+register.filter("resource_name", resource_name)
 
 
 @register.filter
@@ -94,7 +55,7 @@ def percent(part: float | None, whole: float | None = None) -> str:
     """Write a share in percent; an unknown one is a dash, never zero."""
     if part is None or whole == 0:
         return UNKNOWN
-    return f"{_plain(100 * part / (whole or 1), 0)} %" if whole else f"{_plain(part, 0)} %"
+    return f"{plain(100 * part / (whole or 1), 0)} %" if whole else f"{plain(part, 0)} %"
 
 
 @register.filter

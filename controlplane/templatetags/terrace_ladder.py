@@ -7,7 +7,8 @@ from django import template
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from controlplane.templatetags.terrace import amount, duration, phase_label, resource_name
+from controlplane.templatetags.terrace import duration, phase_label
+from controlplane.units import amount, resource_name
 
 register = template.Library()
 

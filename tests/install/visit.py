@@ -54,9 +54,8 @@ def wait_until_ready(process: subprocess.Popen[str]) -> tuple[str, str, float]:
     begun = time.monotonic()
     said = ""
     address = ""
-    stream = process.stdout
-    check(stream is not None, "an output")
-    for line in stream:
+    assert process.stdout is not None
+    for line in process.stdout:
         said += line
         print(f"    {line}", end="", flush=True)
         found = re.match(r"Terrace runs at (\S+) ", line)
@@ -94,7 +93,7 @@ def commands() -> list[str]:
     return found
 
 
-def check(holds: bool, what: str) -> None:  # noqa: FBT001 -- reads as a sentence
+def check(holds: bool, what: str) -> None:
     """Stop if it does not hold."""
     if not holds:
         raise SystemExit(f"FAILED: {what}")
