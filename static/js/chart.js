@@ -62,14 +62,27 @@ async function draw(figure) {
   if (!canvas || canvas.offsetParent === null) return;
   const given = JSON.parse(figure.dataset.figure);
   const { resolve, colour, end } = palette(figure);
-  const axis = { gridcolor: colour("border"), linecolor: colour("border"), zerolinecolor: colour("border"), automargin: true };
+  const axis = {
+    gridcolor: colour("border"),
+    linecolor: colour("border"),
+    zerolinecolor: colour("border"),
+    automargin: true,
+  };
   const layout = resolve(given.layout ?? {});
   const base = {
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("text-muted") },
+    font: {
+      family: getComputedStyle(document.body).fontFamily,
+      size: 12,
+      color: colour("text-muted"),
+    },
     margin: { l: 48, r: 12, t: layout.showlegend ? 30 : 8, b: 40 },
-    hoverlabel: { bgcolor: colour("surface-raised"), bordercolor: colour("border"), font: { color: colour("text") } },
+    hoverlabel: {
+      bgcolor: colour("surface-raised"),
+      bordercolor: colour("border"),
+      font: { color: colour("text") },
+    },
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" },
     ...layout,
   };
@@ -97,7 +110,10 @@ export function init(figure) {
     // connection is back, the next change of the figure draws it.
     if (figure.isConnected) draw(figure).catch((error) => console.info(error.message));
   };
-  new MutationObserver(redraw).observe(figure, { attributes: true, attributeFilter: ["data-figure"] });
+  new MutationObserver(redraw).observe(figure, {
+    attributes: true,
+    attributeFilter: ["data-figure"],
+  });
   document.addEventListener("terrace:theme", redraw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   const seen = new IntersectionObserver((entries) => {

@@ -4,7 +4,6 @@
 export function init(scope) {
   scope.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-confirm]");
-    // biome-ignore lint/suspicious/noAlert: the browser's own question works everywhere
     if (button && !window.confirm(button.dataset.confirm)) event.preventDefault();
   });
 }

@@ -1,12 +1,20 @@
 /** Single-key shortcuts: pages by `g`, rows by `j k x Enter`, search by `/`, help by `?`. */
 
 const STORED = "terrace.keys";
-const PAGES = { h: "pages:home", j: "pages:job_list", n: "pages:job_new", q: "pages:queue_tree", c: "pages:cluster" };
+const PAGES = {
+  h: "pages:home",
+  j: "pages:job_list",
+  n: "pages:job_new",
+  q: "pages:queue_tree",
+  c: "pages:cluster",
+};
 const RAIL = Object.values(PAGES);
 
 /** @param {EventTarget | null} target */
 export function isTyping(target) {
-  return target instanceof HTMLElement && target.matches("input, select, textarea, [contenteditable]");
+  return (
+    target instanceof HTMLElement && target.matches("input, select, textarea, [contenteditable]")
+  );
 }
 
 function rows() {
@@ -33,7 +41,9 @@ export function init(root) {
   const toggle = root.querySelector("[data-keys-switch]");
   if (toggle) {
     toggle.checked = localStorage.getItem(STORED) !== "off";
-    toggle.addEventListener("change", () => localStorage.setItem(STORED, toggle.checked ? "on" : "off"));
+    toggle.addEventListener("change", () =>
+      localStorage.setItem(STORED, toggle.checked ? "on" : "off"),
+    );
   }
   root.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;

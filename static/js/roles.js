@@ -5,7 +5,11 @@ function number(part, index) {
   for (const element of part.querySelectorAll("[name], [id], [for], [aria-describedby]")) {
     for (const attribute of ["name", "id", "for", "aria-describedby"]) {
       const value = element.getAttribute(attribute);
-      if (value) element.setAttribute(attribute, value.replace(/roles-(?:\d+|__index__)-/g, `roles-${index}-`));
+      if (value)
+        element.setAttribute(
+          attribute,
+          value.replace(/roles-(?:\d+|__index__)-/g, `roles-${index}-`),
+        );
     }
   }
   const title = part.querySelector("[data-role-number]");
@@ -18,7 +22,7 @@ export function init(box) {
   const template = box.querySelector("template");
   const renumber = () => {
     const parts = [...list.children];
-    parts.forEach((part, index) => number(part, index));
+    for (const [index, part] of parts.entries()) number(part, index);
     for (const part of parts) part.querySelector("[data-role-remove]").hidden = parts.length === 1;
   };
   box.querySelector("[data-role-add]").addEventListener("click", () => {
