@@ -54,6 +54,7 @@ class Bench:
         self.scope = scheduler_scope(self.cluster.id)
         self.cache = SnapshotCache()
         self.memo = cycle.Memo()
+        self.told = apply_plan.Told(self.cache.versions)
         epoch = leases.acquire(scope=self.scope, holder="benchmark", ttl_seconds=3600)
         if epoch is None:
             raise SystemExit("a scheduler runs on this database; stop it first.")
@@ -102,6 +103,7 @@ class Bench:
             epoch=self.epoch,
             snapshot=snapshot,
             now=now,
+            told=self.told,
         )
         done = time.perf_counter()
         return {

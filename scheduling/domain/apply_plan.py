@@ -88,7 +88,46 @@ class Applied:
     rejected: list[Rejection] = field(default_factory=list)
 
 
-def apply(
+@dataclass(slots=True)
+class Told:
+    """What a holder has written of reasons and shares, so that an idle cycle touches no row.
+
+    A job's reason counts as told while the job's row has the same version: whoever changes the
+    job's state takes its reason away.
+    """
+
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """Job key -> version of its row, as the snapshot cache keeps it."""
+    reasons: dict[str, tuple[int, engine.Reason, datetime]] = field(default_factory=dict)
+    shares: tuple[engine.QueueShare, ...] = ()
+
+    def news(self, plan: engine.Plan, now: datetime) -> dict[str, engine.Reason]:
+        """Return the reasons that are new, at most `REASONS_AT_MOST`, and count them as told."""
+        fresh: dict[str, engine.Reason] = {}
+        for key, reason in plan.job_reasons.items():
+            version = self.versions.get(key, 0)
+            known = self.reasons.get(key)
+            if known is not None and _is_told(known, version, reason, now):
+                continue
+            self.reasons[key] = (version, reason, now)
+            fresh[key] = reason
+            if len(fresh) >= REASONS_AT_MOST:
+                break
+        for key in self.reasons.keys() - plan.job_reasons.keys():
+            del self.reasons[key]
+        return fresh
+
+
+def _is_told(
+    known: tuple[int, engine.Reason, datetime], version: int, reason: engine.Reason, now: datetime
+) -> bool:
+    told_version, told, at = known
+    if told_version != version or told.code != reason.code:
+        return False
+    return told == reason or (now - at).total_seconds() < REASON_REFRESH_SECONDS
+
+
+def apply(  # noqa: PLR0913 -- what a cycle has
     plan: engine.Plan,
     *,
     cluster_id: UUID,
@@ -96,8 +135,9 @@ def apply(
     epoch: int,
     snapshot: engine.Snapshot,
     now: datetime,
+    told: Told | None = None,
 ) -> Applied:
-    """Write a plan; every transaction checks the epoch.
+    """Write a plan; every transaction checks the epoch. `told` is kept from cycle to cycle.
 
     Raises:
         LeaseLostError: another process holds the lease by now; what was committed before stands.
@@ -106,8 +146,17 @@ def apply(
     for binds, evictions in _batches(plan):
         with _without_collecting(), leases.fenced(scope=scope, epoch=epoch):
             _Apply(cluster_id, epoch, now, applied).run(binds, evictions)
-    with leases.fenced(scope=scope, epoch=epoch):
-        _write_notes(plan, cluster_id=cluster_id, snapshot=snapshot, now=now)
+    told = told if told is not None else Told()
+    reasons = told.news(plan, now)
+    is_news = bool(reasons or plan.phases or plan.task_reasons or plan.shares != told.shares)
+    if is_news or plan.reservations != snapshot.reservations:
+        with leases.fenced(scope=scope, epoch=epoch):
+            _write_jobs(plan.phases, reasons, cluster_id=cluster_id, now=now)
+            _write_task_reasons(plan)
+            _write_reservations(plan, snapshot, now)
+            if plan.shares != told.shares:
+                _write_shares(plan, cluster_id, now)
+        told.shares = plan.shares
     return applied
 
 
@@ -470,35 +519,33 @@ def _subtract(total: dict[str, int], amounts: Amounts) -> None:
 # --- what a plan says besides ---------------------------------------------------------------------
 
 
-def _write_notes(
-    plan: engine.Plan, *, cluster_id: UUID, snapshot: engine.Snapshot, now: datetime
+def _write_jobs(
+    phases: Mapping[str, engine.GangPhase],
+    reasons: Mapping[str, engine.Reason],
+    *,
+    cluster_id: UUID,
+    now: datetime,
 ) -> None:
-    _write_jobs(plan, cluster_id=cluster_id, now=now)
-    _write_task_reasons(plan)
-    _write_reservations(plan, snapshot, now)
-    _write_shares(plan, cluster_id, now)
-
-
-def _write_jobs(plan: engine.Plan, *, cluster_id: UUID, now: datetime) -> None:
-    """Write phases of gangs and reasons where they changed; a row that is as told is left alone."""
-    keys = {UUID(key) for key in (*plan.phases, *plan.job_reasons)}
+    """Write phases of gangs and reasons; a row that says so already is left alone."""
+    keys = {UUID(key) for key in (*phases, *reasons)}
+    if not keys:
+        return
     rows = Job.objects.select_for_update(of=("self",), no_key=True).filter(
         id__in=keys, queue__cluster_id=cluster_id, phase__in=[str(p) for p in SCHEDULABLE_PHASES]
     )
     changed = []
     for job in rows.order_by("id"):
         key = str(job.id)
-        is_new_phase = key in plan.phases and job.gang_phase != plan.phases[key]
+        is_new_phase = key in phases and job.gang_phase != phases[key]
         if is_new_phase:
-            job.gang_phase = plan.phases[key]
-        reason = plan.job_reasons.get(key)
-        is_new_reason = reason is not None and _is_news(job, reason, now)
+            job.gang_phase = phases[key]
+        reason = reasons.get(key)
+        is_new_reason = reason is not None and _is_news(job, reason)
         if is_new_reason and reason is not None:
             job.reason_code, job.reason_params = reason.code, _json(reason.params)
             job.reason_at = now
         if is_new_phase or is_new_reason:
             changed.append(job)
-    changed = changed[:REASONS_AT_MOST]
     update_rows(changed, ("gang_phase", "reason_code", "reason_params", "reason_at"))
     hints = [topics.Hint(topics.job(job.id), "state") for job in changed]
     message = topics.message(hints)
@@ -506,15 +553,13 @@ def _write_jobs(plan: engine.Plan, *, cluster_id: UUID, now: datetime) -> None:
         outbox.publish_many([message], now=now)
 
 
-def _is_news(job: Job, reason: engine.Reason, now: datetime) -> bool:
-    if job.reason_code != reason.code:
-        return True
-    if job.reason_params == _json(reason.params):
-        return False
-    return job.reason_at is None or (now - job.reason_at).total_seconds() >= REASON_REFRESH_SECONDS
+def _is_news(job: Job, reason: engine.Reason) -> bool:
+    return (job.reason_code, job.reason_params) != (reason.code, _json(reason.params))
 
 
 def _write_task_reasons(plan: engine.Plan) -> None:
+    if not plan.task_reasons:
+        return
     rows = Task.objects.filter(
         id__in=[int(key) for key in plan.task_reasons], state=TaskState.PENDING
     )

@@ -75,6 +75,8 @@ class SnapshotCache:
     nodes: dict[UUID, engine.Node] = field(default_factory=dict)
     queues: dict[UUID, engine.Queue] = field(default_factory=dict)
     jobs: dict[UUID, engine.Job] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """Job key -> version of its row when it was read."""
     rules: tuple[Rule, ...] = ()
     snapshot: engine.Snapshot | None = None
 
@@ -155,6 +157,9 @@ class SnapshotCache:
             rows = rows.filter(IS_OF_INTEREST)
         jobs = [job for job in rows if is_of_interest(job)]
         gone = {job.id for job in rows} - {job.id for job in jobs}
+        self.versions.update({str(job.id): job.version for job in jobs})
+        for job_id in gone:
+            self.versions.pop(str(job_id), None)
         return _merge(self.jobs, job_values(jobs, self.rules, self.jobs), gone)
 
 

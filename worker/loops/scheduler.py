@@ -42,6 +42,7 @@ class SchedulerLoop:
     def _forget(self) -> None:
         self._cache = SnapshotCache()
         self._memo = cycle.Memo()
+        self._told = apply_plan.Told(self._cache.versions)
         self._configuration = cycles.Configuration(self.cluster_id)
         self._log: cycles.CycleLog | None = None
 
@@ -88,6 +89,7 @@ class SchedulerLoop:
             epoch=lease.epoch,
             snapshot=snapshot,
             now=now,
+            told=self._told,
         )
         if self._log is not None:
             self._log.add(

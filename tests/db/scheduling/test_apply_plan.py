@@ -230,3 +230,58 @@ def test_ports_of_one_machine_do_not_meet(site: Site) -> None:
     numbers = [attempt.ports["rendezvous"] for attempt in site.live(job)]
 
     assert len(set(numbers)) == 4
+
+
+def test_reason_is_told_once_and_again_when_its_numbers_are_old(site: Site) -> None:
+    """An unchanged reason touches no row; new numbers are written after some seconds."""
+    job = site.submit()
+    told = apply_plan.Told()
+
+    def say(placeable: int) -> int:
+        plan = Plan(job_reasons={str(job.id): Reason("gang_incomplete", {"placeable": placeable})})
+        apply_plan.apply(
+            plan,
+            cluster_id=site.cluster.id,
+            scope=site.scope,
+            epoch=site.epoch,
+            snapshot=site.cache.refresh(site.cluster.id, site.now),
+            now=site.now,
+            told=told,
+        )
+        return int(fresh(job).reason_params["placeable"])
+
+    assert say(1) == 1
+    before = fresh(job).changed_xid
+    assert say(1) == 1
+    assert fresh(job).changed_xid == before
+    assert say(2) == 1
+    site.later(apply_plan.REASON_REFRESH_SECONDS)
+    assert say(3) == 3
+
+
+def test_reason_is_told_anew_after_the_job_changed(site: Site) -> None:
+    """A job that was resumed has its reason again, though it is the same as before."""
+    job = site.submit(role(gpu_milli=1000))
+    told = apply_plan.Told(site.cache.versions)
+
+    def cycle_once() -> str:
+        plan = site.plan()
+        assert site.cache.snapshot is not None
+        apply_plan.apply(
+            plan,
+            cluster_id=site.cluster.id,
+            scope=site.scope,
+            epoch=site.epoch,
+            snapshot=site.cache.snapshot,
+            now=site.now,
+            told=told,
+        )
+        return fresh(job).reason_code
+
+    before = cycle_once()
+    assert before
+    jobs.suspend_job(actor=site.admin, job_id=job.id, now=site.now)
+    jobs.resume_job(actor=site.admin, job_id=job.id, now=site.now)
+    assert fresh(job).reason_code == ""
+
+    assert cycle_once() == before
