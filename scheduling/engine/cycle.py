@@ -61,6 +61,10 @@ def open_session(
 def close(session: Session) -> Plan:
     """Read the plan off a session's journal."""
     nodes = session.tables.nodes.names
+    ready = {
+        job.key: session.is_job_ready(job)
+        for job in {e.job.key: e.job for e in session.journal}.values()
+    }
     binds: list[Binding] = []
     evictions: list[Eviction] = []
     pipelined: list[Pipelined] = []
@@ -81,7 +85,7 @@ def close(session: Session) -> Plan:
                     ),
                 )
             )
-        elif entry.kind is EntryKind.PLACE and session.is_job_ready(job):
+        elif entry.kind is EntryKind.PLACE and ready[job.key]:
             binds.append(Binding(entry.task.key, job.key, name, entry.devices))
         elif job.is_pipelined():
             pipelined.append(Pipelined(entry.task.key, job.key, name))
@@ -89,9 +93,9 @@ def close(session: Session) -> Plan:
         binds=tuple(binds),
         evictions=tuple(evictions),
         pipelined=tuple(pipelined),
-        reservations=_reservations(session),
+        reservations=_reservations(session, ready),
         phases=_phases(session),
-        job_reasons=_job_reasons(session),
+        job_reasons=_job_reasons(session, ready),
         shares=tuple(_shares(session)),
     )
 
@@ -100,15 +104,17 @@ PROMISE_SECONDS = 600.0
 """How long room that is being freed for a gang is kept, if the gang does not start before."""
 
 
-def _reservations(session: Session) -> tuple[Reservation, ...]:
+def _reservations(session: Session, ready: Mapping[str, bool]) -> tuple[Reservation, ...]:
     """Return what stays kept: reservations not used yet, and the room of promised gangs."""
     found = dict(session.reservations)
     nodes = session.tables.nodes.names
     promised: dict[str, dict[int, Int64]] = {}
     for entry in session.journal:
-        if entry.kind is EntryKind.EVICT or not entry.job.is_pipelined():
+        if entry.kind is EntryKind.EVICT:
             continue
-        if entry.kind is EntryKind.PLACE and session.is_job_ready(entry.job):
+        if entry.kind is EntryKind.PLACE and ready[entry.job.key]:
+            continue
+        if not entry.job.is_pipelined():
             continue
         rooms = promised.setdefault(entry.job.key, {})
         vector = entry.role.shape.vector
@@ -139,7 +145,7 @@ def _phases(session: Session) -> dict[str, GangPhase]:
     return dict(sorted(phases.items()))
 
 
-def _job_reasons(session: Session) -> dict[str, Reason]:
+def _job_reasons(session: Session, ready: Mapping[str, bool]) -> dict[str, Reason]:
     """Return a reason for every job that still has a task pending."""
     unknown, blocked = Reason(ReasonCode.NOT_CONSIDERED), Reason(ReasonCode.NOT_RUNNABLE)
     reasons: dict[str, Reason] = dict.fromkeys(session.tables.blocked, blocked)
@@ -151,11 +157,11 @@ def _job_reasons(session: Session) -> dict[str, Reason]:
             reasons[group.rows[0].job.key] = reason
         else:
             reasons.update(dict.fromkeys([row.job.key for row in group.left()], reason))
-    reasons.update(_waits(session))
+    reasons.update(_waits(session, ready))
     return reasons
 
 
-def _waits(session: Session) -> dict[str, Reason]:
+def _waits(session: Session, ready: Mapping[str, bool]) -> dict[str, Reason]:
     """Return what the jobs wait for that were promised room."""
     tasks: dict[str, int] = {}
     nodes: dict[str, set[str]] = {}
@@ -164,7 +170,7 @@ def _waits(session: Session) -> dict[str, Reason]:
         if entry.kind is EntryKind.EVICT:
             if entry.beneficiary is not None:
                 evictions[entry.beneficiary] = evictions.get(entry.beneficiary, 0) + 1
-        elif entry.kind is EntryKind.PROMISE or not session.is_job_ready(entry.job):
+        elif entry.kind is EntryKind.PROMISE or not ready[entry.job.key]:
             key = entry.job.key
             tasks[key] = tasks.get(key, 0) + 1
             nodes.setdefault(key, set()).add(session.tables.nodes.names[entry.node])

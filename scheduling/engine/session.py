@@ -70,6 +70,7 @@ class QueueView:
         "path",
         "position",
         "queue",
+        "rank",
         "releasing",
         "requested",
         "share",
@@ -95,6 +96,7 @@ class QueueView:
         self.inqueue = [0] * width
         self.deserved = [0] * width
         self.is_open = queue.state is QueueState.OPEN
+        self.rank = -queue.priority
         self.share = -1.0
         """Where a plugin keeps the queue's share; -1 once something has changed."""
 
@@ -163,6 +165,9 @@ class JobView:
 
     def _lacking(self, *, with_waiting: bool) -> int:
         have = self.ready + (self.waiting if with_waiting else 0)
+        if len(self.roles) == 1:
+            needed = self.roles[0].needed
+            return max(needed, self.min_available) - have
         short = 0
         for role in self.roles:
             role_have = role.ready + (role.waiting if with_waiting else 0)
@@ -260,21 +265,36 @@ class Entry:
     is_elastic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class Unit:
     """What is evicted together: one elastic task, or all that a gang holds."""
 
-    job: JobView
-    tasks: tuple[tuple[RoleView, Task, int], ...]
-    """Role, task and node position of each."""
-    is_whole: bool = False
+    __slots__ = ("_amounts", "is_whole", "job", "tasks")
+
+    def __init__(
+        self,
+        job: JobView,
+        tasks: tuple[tuple[RoleView, Task, int], ...],
+        *,
+        is_whole: bool = False,
+    ) -> None:
+        """Keep role, task and node position of each task."""
+        self.job = job
+        self.tasks = tasks
+        self.is_whole = is_whole
+        self._amounts: list[int] | None = None
 
     def amounts(self, width: int) -> list[int]:
-        """Return the sum of the tasks' requests."""
+        """Return the sum of the tasks' requests; not to be changed."""
+        if self._amounts is not None:
+            return self._amounts
+        if len(self.tasks) == 1:
+            self._amounts = self.tasks[0][0].shape.request
+            return self._amounts
         total = [0] * width
         for role, _, _ in self.tasks:
             for d, amount in role.shape.items:
                 total[d] += amount
+        self._amounts = total
         return total
 
 
@@ -452,7 +472,7 @@ class Session:
         self.callback_owners: dict[str, list[tuple[Plugin, Callback]]] = {
             name: [] for name in CALLBACKS
         }
-        self._flat: dict[str, list[Callback]] = {}
+        self._flat: dict[str, list[Callback]] = {name: [] for name in CALLBACKS}
         self._shape_nodes: dict[int, ShapeNodes] = {}
         self._device_free: dict[int, dict[str, int]] = {}
         self.total: list[int] = self._usable_total()
@@ -611,13 +631,11 @@ class Session:
                 members.append(callback)
                 self.callback_owners[name].append((plugin, callback))
             self.callbacks[name].append(members)
+            self._flat[name].extend(members)
 
     def each(self, name: str) -> list[Callback]:
         """Return all callbacks of one name, tier by tier, in order."""
-        flat = self._flat.get(name)
-        if flat is None:
-            flat = self._flat[name] = [c for tier in self.callbacks[name] for c in tier]
-        return flat
+        return self._flat[name]
 
     def vote(self, name: str, *arguments: object) -> bool:
         """Combine votes: a reject anywhere is no; a tier with a permit ends the vote with yes."""
@@ -634,7 +652,10 @@ class Session:
 
     def is_job_ready(self, job: JobView) -> bool:
         """Return whether all plugins call the job's gang complete."""
-        return all(callback(job) for callback in self.each("job_ready"))
+        for callback in self._flat["job_ready"]:  # noqa: SIM110 - cheaper than a generator
+            if not callback(job):
+                return False
+        return True
 
     def is_job_pipelined(self, job: JobView) -> bool:
         """Return the vote on whether promises complete the job's gang."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from scheduling.engine.types import (
@@ -69,20 +70,38 @@ class Facts:
         self.queues: dict[str, Queue] = {q.name: q for q in snapshot.queues}
         self.jobs: dict[str, Job] = {j.key: j for j in snapshot.jobs}
         self.places: dict[str, Place] = {}
-        for job in snapshot.jobs:
-            roles = {role.name: role for role in job.roles}
-            for task in job.tasks:
-                self.places[task.key] = Place(job, roles[task.role], task)
+        """The tasks that the plan names, and those that hold something on a node that it names."""
         self.bound: dict[str, Binding] = {b.task: b for b in plan.binds}
         self.evicted: dict[str, Eviction] = {e.task: e for e in plan.evictions}
         self.held_by_node: dict[str, Counter[str]] = defaultdict(Counter)
         self.held_by_queue: dict[str, Counter[str]] = defaultdict(Counter)
-        for place in self.places.values():
-            if place.task.state in HOLDS:
-                if place.task.node is not None:
-                    self.held_by_node[place.task.node].update(place.request)
-                for queue in self.path(place.job.queue):
-                    self.held_by_queue[queue.name].update(place.request)
+        named = {b.task for b in plan.binds} | {e.task for e in plan.evictions}
+        named |= {p.task for p in plan.pipelined}
+        nodes = {b.node for b in plan.binds} | {p.node for p in plan.pipelined}
+        for reservation in plan.reservations:
+            nodes.update(reservation.amounts_by_node)
+        for job in snapshot.jobs:
+            self._count(job, named, nodes)
+
+    def _count(self, job: Job, named: AbstractSet[str], nodes: AbstractSet[str]) -> None:
+        """Add what a job holds; keep its tasks that matter."""
+        roles = {role.name: role for role in job.roles}
+        held: Counter[str] = Counter()
+        for task in job.tasks:
+            is_held = task.state in HOLDS
+            if is_held:
+                held[task.role] += 1
+            if task.key in named or (is_held and task.node in nodes):
+                place = Place(job, roles[task.role], task)
+                self.places[task.key] = place
+                if is_held and task.node is not None:
+                    self.held_by_node[task.node].update(place.request)
+        for name, count in held.items():
+            request = {PODS: 1000, **roles[name].request}
+            for queue in self.path(job.queue):
+                total = self.held_by_queue[queue.name]
+                for resource, amount in request.items():
+                    total[resource] += amount * count
 
     def path(self, name: str) -> list[Queue]:
         """Return a queue and its ancestors."""
@@ -95,7 +114,12 @@ class Facts:
 
 
 def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
-    """Return what is wrong with a plan; an empty list if it may be carried out."""
+    """Return what is wrong with a plan; an empty list if it may be carried out.
+
+    One that decides nothing costs only a look at the reasons.
+    """
+    if not (plan.binds or plan.evictions or plan.pipelined or plan.reservations):
+        return list(_missing_reasons(snapshot, plan))
     facts = Facts(snapshot, plan)
     found = [
         *_binds(facts),
@@ -107,7 +131,7 @@ def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
         *_minimums(facts),
         *_promises(facts),
         *_reservations(facts),
-        *_reasons(facts),
+        *_missing_reasons(snapshot, plan),
     ]
     return sorted(found, key=lambda v: (v.code, v.subject))
 
@@ -427,16 +451,11 @@ def _ends_before(place: Place, facts: Facts, reservation: Reservation) -> bool:
     return limit is not None and starts_at is not None and facts.snapshot.now + limit <= starts_at
 
 
-def _reasons(facts: Facts) -> Iterator[Violation]:
+def _missing_reasons(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
     """Every job that still waits says why."""
-    for job in facts.snapshot.jobs:
-        is_waiting = any(
-            t.state is TaskState.PENDING and t.key not in facts.bound for t in job.tasks
-        )
-        if is_waiting and job.key not in facts.plan.job_reasons:
-            promised = {p.task for p in facts.plan.pipelined}
-            if any(
-                t.state is TaskState.PENDING and t.key not in facts.bound and t.key not in promised
-                for t in job.tasks
-            ):
-                yield Violation("no_reason", job.key)
+    placed = {b.task for b in plan.binds} | {p.task for p in plan.pipelined}
+    for job in snapshot.jobs:
+        if job.key in plan.job_reasons:
+            continue
+        if any(t.state is TaskState.PENDING and t.key not in placed for t in job.tasks):
+            yield Violation("no_reason", job.key)

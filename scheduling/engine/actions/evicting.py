@@ -304,7 +304,10 @@ class Search:
             role.role.priority >= claim.role.role.priority for role, _, _ in unit.tasks
         ):
             return False
-        return all(callback(claim, unit) for callback in self._vetoes)
+        for callback in self._vetoes:  # noqa: SIM110 - a generator costs more than the callbacks
+            if not callback(claim, unit):
+                return False
+        return True
 
     def _cost(self, units: Sequence[Unit]) -> Cost:
         ranks = self.victims.ranks

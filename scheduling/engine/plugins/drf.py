@@ -15,6 +15,8 @@ class Drf(Plugin):
     name = "drf"
 
     def _share(self, amounts: Sequence[int]) -> float:
+        if not any(amounts):
+            return 0.0
         total = self.session.total
         return max(
             (a / total[d] if total[d] else 1.0 for d, a in enumerate(amounts) if a), default=0.0

@@ -19,6 +19,8 @@ from scheduling.engine.session import (
 from scheduling.engine.tables import PODS_DIM, UNLIMITED
 from scheduling.engine.types import Amounts, PluginConfig, Reason
 
+INFINITE = float("inf")
+
 
 class Shares(Plugin):
     """What each queue deserves at every level, and who may borrow, lend and take back.
@@ -73,7 +75,9 @@ class Shares(Plugin):
 
     def queue_order(self, queue: QueueView) -> tuple[tuple[int, float, str], ...]:
         """Put the higher priority first, then the lower share, level by level from the top."""
-        return tuple((-q.queue.priority, share_of(q), q.name) for q in queue.path)
+        if len(queue.path) == 1:
+            return ((queue.rank, share_of(queue), queue.name),)
+        return tuple([(q.rank, share_of(q), q.name) for q in queue.path])
 
     def victim_order(self, queue: QueueView, claimant: QueueView) -> float:
         """Put the queue furthest above what it deserves first."""
@@ -260,11 +264,9 @@ def share_of(queue: QueueView) -> float:
     if share >= 0.0:
         return share
     share = 0.0
-    for d, allocated in enumerate(queue.allocated):
-        if d == PODS_DIM or not allocated:
-            continue
-        deserved = queue.deserved[d]
-        share = max(share, allocated / deserved if deserved else float("inf"))
+    for d, (allocated, deserved) in enumerate(zip(queue.allocated, queue.deserved, strict=True)):
+        if allocated and d != PODS_DIM:
+            share = max(share, allocated / deserved if deserved else INFINITE)
     queue.share = share
     return share
 
