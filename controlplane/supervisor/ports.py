@@ -1,5 +1,6 @@
 """Find free ports on the loopback interface."""
 
+import errno
 import socket
 
 from controlplane.supervisor.errors import StartError
@@ -28,6 +29,26 @@ def next_free(port: int, host: str = "127.0.0.1", *, besides: frozenset[int] = f
     for candidate in range(port, min(port + ATTEMPTS, 65536)):
         if candidate not in besides and is_free(candidate, host):
             return candidate
+    message = f"No free port from {port} to {port + ATTEMPTS} on {host}."
+    raise StartError(message)
+
+
+def listen(port: int, host: str = "127.0.0.1") -> socket.socket:
+    """Return a socket that listens on the first free port from `port` on.
+
+    Whoever holds it has the port for good: nobody can take it between looking and starting, and
+    while its server is started again, connections wait instead of being refused.
+
+    Raises:
+        StartError: None of the next ports is free, or the address is not this machine's.
+    """
+    for candidate in range(port, min(port + ATTEMPTS, 65536)):
+        try:
+            return socket.create_server((host, candidate), backlog=512)
+        except OSError as error:
+            if error.errno not in {errno.EADDRINUSE, errno.EACCES}:
+                message = f"Cannot listen on {host}: {error.strerror}. TERRACE_BIND is wrong?"
+                raise StartError(message) from error
     message = f"No free port from {port} to {port + ATTEMPTS} on {host}."
     raise StartError(message)
 

@@ -111,7 +111,7 @@ def command_as(
     return ["setpriv", *words, "--", *command] if words else list(command)
 
 
-def spawn(
+def spawn(  # noqa: PLR0913 -- what a process needs, by keyword
     command: Sequence[str],
     *,
     log: Path,
@@ -119,6 +119,7 @@ def spawn(
     folder: Path,
     account: Account | None = None,
     ends_with_parent: signal.Signals | None = None,
+    sockets: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a child in a session of its own, its output appended to `log`.
 
@@ -129,6 +130,7 @@ def spawn(
         folder: Working directory.
         account: Whom to run as; None keeps the caller's.
         ends_with_parent: Signal that the kernel sends to the child when the caller's thread ends.
+        sockets: Descriptors that the child inherits under the same numbers.
     """
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -139,6 +141,7 @@ def spawn(
             stderr=descriptor,
             cwd=folder,
             env=dict(environment),
+            pass_fds=sockets,
             # A session of its own: Ctrl-C goes to the supervisor, which ends things in order.
             start_new_session=True,
         )

@@ -21,6 +21,8 @@ class Program:
     folder: Path
     stop: signal.Signals = signal.SIGTERM
     grace_seconds: float = 10.0
+    # Descriptors of listening sockets that the process inherits.
+    sockets: tuple[int, ...] = ()
     # What ends it when a killed supervisor left it behind; None: as `stop`.
     leftover_stop: signal.Signals | None = None
     # Runs before each start of the process, for instance to remove a dead one's lock file.
@@ -29,12 +31,17 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the table; `{names}` in arguments are filled in from the addresses."""
+    """A row of the table; `{names}` in arguments are filled in from the addresses.
+
+    `needs` is a module without which the program does not exist; `socket` names the listening
+    socket that it inherits.
+    """
 
     name: str
     needs: str
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    socket: str = ""
     as_service: bool = True
     stop: signal.Signals = signal.SIGTERM
     grace_seconds: float = 10.0
@@ -42,7 +49,7 @@ class Line:
 
 UVICORN = (
     "-m", "uvicorn", "--no-access-log", "--lifespan=off", "--ws=websockets-sansio",
-    "--timeout-graceful-shutdown=3", "--no-server-header", "--host={bind}",
+    "--timeout-graceful-shutdown=3", "--no-server-header",
 )  # fmt: skip
 CELERY = ("-m", "celery", "-A", "worker.app")
 # A queue's name is also the name of its worker, so that several checkouts stay apart in `ps`.
@@ -53,12 +60,14 @@ TABLE = (
     Line(
         "web",
         needs="controlplane.asgi",
-        arguments=(*UVICORN, "--port={web_port}", "controlplane.asgi:application"),
+        arguments=(*UVICORN, "--fd={web}", "controlplane.asgi:application"),
+        socket="web",
     ),
     Line(
         "gateway",
         needs="worker.gateway.asgi",
-        arguments=(*UVICORN, "--port={gateway_port}", "worker.gateway.asgi:application"),
+        arguments=(*UVICORN, "--fd={gateway}", "worker.gateway.asgi:application"),
+        socket="gateway",
     ),
     Line(
         "worker",
@@ -99,12 +108,14 @@ def is_written(module: str) -> bool:
 
 def from_table(
     *,
-    values: Mapping[str, str],
+    data: Path,
+    sockets: Mapping[str, int],
     environment: Mapping[str, str],
     account: Account | None,
     checkout: Path,
 ) -> list[Program]:
     """Return the programs of the table that this installation has."""
+    values = {"data": str(data), **{name: str(number) for name, number in sockets.items()}}
     return [
         Program(
             name=line.name,
@@ -114,6 +125,7 @@ def from_table(
             folder=checkout,
             stop=line.stop,
             grace_seconds=line.grace_seconds,
+            sockets=(sockets[line.socket],) if line.socket else (),
         )
         for line in TABLE
         if is_written(line.needs)

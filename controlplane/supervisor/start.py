@@ -13,6 +13,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -40,6 +41,7 @@ from controlplane.supervisor.supervisor import Supervisor
 
 PLAIN_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 WEB_SECONDS = 60.0
+FIRST_REDIS_PORT = 6400
 AGENT_ENVIRONMENT = frozenset(
     {
         "PATH",
@@ -140,6 +142,7 @@ class Run:
         logs = folders.make_private(options.data / "logs", None)
         self.supervisor = Supervisor(options.data, logs, say)
         self.environment = self._children_environment()
+        self.sockets: dict[str, socket.socket] = {}
 
     def until_asked(self) -> None:
         """Start everything, watch it, and end it in order."""
@@ -152,6 +155,8 @@ class Run:
                 if supervisor.requests_to_end:
                     self.say("Ending: local tasks first. Ctrl-C again to hurry.")
                 supervisor.end()
+                for listening in self.sockets.values():
+                    listening.close()
                 (self.options.data / services.FILE_NAME).unlink(missing_ok=True)
         self.say("Terrace has ended.")
 
@@ -159,7 +164,7 @@ class Run:
         begun = time.monotonic()
         found = self._start_services()
         prepared = self._prepare()
-        for program in self._programs(found):
+        for program in self._programs():
             self.supervisor.start(program)
         self._wait_for("web", "/healthz", found.public_url)
         if self.options.with_agent:
@@ -176,9 +181,8 @@ class Run:
         options, given = self.options, self.options.given
         database_url = given.database_url or self._start_postgres()
         redis_url = given.redis_url or self._start_redis()
-        web_port = self._port("web", options.web_port, frozenset())
-        gateway_port = self._port("gateway", options.gateway_port, frozenset({web_port}))
-        self.ports = {"web_port": str(web_port), "gateway_port": str(gateway_port)}
+        web_port = self._listen("web", options.web_port)
+        gateway_port = self._listen("gateway", options.gateway_port)
         host = "127.0.0.1" if options.bind in {"0.0.0.0", "::"} else options.bind  # noqa: S104
         found = services.Services(
             database_url=database_url,
@@ -214,22 +218,35 @@ class Run:
 
     def _start_redis(self) -> str:
         folder = folders.make_private(self.options.data / "redis", self.account)
-        port = ports.next_free(6400 + os.getuid() % 100)
-        server = redis.server(folder, port, self.account)
-        program = Program(
-            name="redis",
-            command=tuple(server.command()),
-            environment=PLAIN_ENVIRONMENT,
-            account=self.account,
-            folder=folder,
-            before_start=server.prepare,
-        )
-        process = self.supervisor.start(program)
-        server.wait_until_ready(process, self.supervisor.log_of(program))
-        return server.url
+        wanted = FIRST_REDIS_PORT
+        while True:
+            wanted = ports.next_free(wanted)
+            server = redis.server(folder, wanted, self.account)
+            program = Program(
+                name="redis",
+                command=tuple(server.command()),
+                environment=PLAIN_ENVIRONMENT,
+                account=self.account,
+                folder=folder,
+                before_start=server.prepare,
+            )
+            process = self.supervisor.start(program)
+            try:
+                server.wait_until_ready(process, self.supervisor.log_of(program))
+            except StartError:
+                # Somebody may have taken the port between looking and starting.
+                if ports.is_free(wanted):
+                    raise
+                self.supervisor.give_up(program)
+                wanted += 1
+            else:
+                return server.url
 
-    def _port(self, name: str, wanted: int, taken: frozenset[int]) -> int:
-        port = ports.next_free(wanted, self.options.bind, besides=taken)
+    def _listen(self, name: str, wanted: int) -> int:
+        """Open the socket of a program, which inherits it, and return its port."""
+        listening = ports.listen(wanted, self.options.bind)
+        self.sockets[name] = listening
+        port: int = listening.getsockname()[1]
         if port != wanted:
             self.say(f"Port {wanted} is taken; {name} listens on {port}.")
         return port
@@ -279,16 +296,12 @@ class Run:
             raise StartError(message)
         return Prepared.from_json(done.stdout.decode())
 
-    def _programs(self, found: services.Services) -> list[Program]:
+    def _programs(self) -> list[Program]:
         folders.make_private(self.options.data / "files", self.account)
         folders.make_private(self.options.data / "beat", self.account)
         return programs.from_table(
-            values={
-                "bind": self.options.bind,
-                "data": str(self.options.data),
-                "gateway_url": found.gateway_url,
-                **self.ports,
-            },
+            data=self.options.data,
+            sockets={name: listening.fileno() for name, listening in self.sockets.items()},
             environment=self.environment,
             account=self.account,
             checkout=self.options.checkout,
@@ -340,7 +353,8 @@ class Run:
     def _wait_for(self, name: str, path: str, public_url: str) -> None:
         """Return when a process answers HTTP, or somebody asks for the end."""
         deadline = time.monotonic() + WEB_SECONDS
-        url = f"http://{self.options.bind}:{self.ports[f'{name}_port']}{path}"
+        host, port = self.sockets[name].getsockname()[:2]
+        url = f"http://{host}:{port}{path}"
         request = urllib.request.Request(url, headers={"Host": public_url.split("//", 1)[1]})
         # Straight to our own child: a proxy in the environment is not for this.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -54,6 +54,13 @@ class Supervisor:
         self.children.append(child)
         return self._spawn(child)
 
+    def give_up(self, program: Program) -> None:
+        """Stop keeping a program running, and end it."""
+        given_up = [child for child in self.children if child.program is program]
+        self._end_group(given_up, max(self.requests_to_end, 1))
+        self.children = [child for child in self.children if child.program is not program]
+        self._save()
+
     def log_of(self, program: Program) -> Path:
         """Return the file that has the program's output."""
         return self.logs / f"{program.name}.log"
@@ -169,6 +176,7 @@ class Supervisor:
             environment=program.environment,
             folder=program.folder,
             account=program.account,
+            sockets=program.sockets,
         )
         child.process = process
         child.identity = Identity.of(process.pid)

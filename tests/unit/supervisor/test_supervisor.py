@@ -3,13 +3,15 @@
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controlplane.supervisor import record, supervisor
-from controlplane.supervisor.ports import is_free, next_free
+from controlplane.supervisor.errors import StartError
+from controlplane.supervisor.ports import is_free, listen, next_free
 from controlplane.supervisor.programs import Program
 from controlplane.supervisor.supervisor import Supervisor, trim
 
@@ -166,3 +168,37 @@ def test_taken_port_is_passed_over() -> None:
         found = next_free(port)
         assert found > port
         assert next_free(port, besides=frozenset({found})) > found
+
+
+def test_listening_socket_passes_over_a_taken_port() -> None:
+    """Two that want one port get two, and keep them."""
+    with listen(20_000) as first, listen(first.getsockname()[1]) as second:
+        ports = [each.getsockname()[1] for each in (first, second)]
+
+        assert ports[1] > ports[0]
+        assert not any(is_free(port) for port in ports)
+
+
+def test_foreign_address_is_refused() -> None:
+    """An address that is not this machine's names the variable."""
+    with pytest.raises(StartError, match=r"Cannot listen on 192\.0\.2\.1: .*TERRACE_BIND"):
+        listen(20_000, "192.0.2.1")
+
+
+def test_child_answers_on_the_socket_it_inherits(watched: Watched, tmp_path: Path) -> None:
+    """A connection made before the server is up is answered once it is."""
+    serve = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1]))\n"
+    serve += "c, _ = s.accept(); c.sendall(b'here')"
+    with listen(20_000) as listening, socket.create_connection(listening.getsockname()) as client:
+        watched.supervisor.start(
+            Program(
+                name="web",
+                command=(sys.executable, "-c", serve, str(listening.fileno())),
+                environment={},
+                account=None,
+                folder=tmp_path,
+                sockets=(listening.fileno(),),
+            )
+        )
+
+        assert client.recv(16) == b"here"
