@@ -252,8 +252,8 @@ def _type_problem(detail: ErrorDetails) -> Problem:
     value: dict[str, Param] = {"value": f"{detail.get('input')!s:.80}"}
     if kind == "extra_forbidden":
         field = str(place[-1])
-        fields = known_fields([*JobSpec.model_fields, *RoleSpec.model_fields])
-        hint = suggestion(field, fields) if len(place) in (1, 3) else ""
+        owner = {1: JobSpec, 3: RoleSpec}.get(len(place))
+        hint = suggestion(field, known_fields(owner)) if owner is not None else ""
         return Problem(path, "unknown_field", {"field": field, "hint": hint or "-"})
     if kind == "missing" and path == "roles":
         return Problem(path, "no_task")

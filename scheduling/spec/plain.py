@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 from scheduling.spec import job_plugins
+from scheduling.spec.job_spec import JobSpec, RoleSpec
 from scheduling.spec.quantities import read_seconds
 from scheduling.spec.reader import Findings, read_amount, suggestion
 
@@ -190,9 +191,11 @@ def _text_map(owner: dict[str, Any], name: str) -> None:
         }
 
 
-def known_fields(model_fields: Any) -> list[str]:
-    """Return the names that a plain map may have, shorthands included."""
-    return [*model_fields, *_DURATIONS, *_AMOUNTS]
+def known_fields(owner: type[JobSpec | RoleSpec]) -> list[str]:
+    """Return the names that a job or role may have in the plain form, shorthands included."""
+    hidden = {"template", "scheduler_name", "namespace"}
+    shorthands = _DURATIONS if owner is JobSpec else _AMOUNTS
+    return [*(name for name in owner.model_fields if name not in hidden), *shorthands]
 
 
 __all__ = ["known_fields", "read_plain", "suggestion"]

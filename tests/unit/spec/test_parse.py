@@ -249,3 +249,18 @@ def test_json_is_bounded_too() -> None:
     assert [[one.code for one in r] for r in results if isinstance(r, list)] == [
         ["too_many_nodes"]
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("min_availible", "min_available"),
+        ("roles.0.comand", "command"),
+        ("roles.0.memroy", "memory"),
+    ],
+)
+def test_an_unknown_field_is_answered_with_the_closest_name(path: str, hint: str) -> None:
+    """Job and role have their own names."""
+    parsed = read(changed(PLAIN, path, "x"), form=Format.JSON)
+
+    assert [one.params["hint"] for one in parsed.problems] == [hint]
