@@ -102,6 +102,12 @@ SENTENCES: dict[str, str | Promise] = {
     "LaunchFailed": _("The node could not start it: {message}"),
     "LeaseLapsed": _("The node lost contact for too long and ended it."),
     "AgentLost": _("The node does not know the attempt any more."),
+    "NodeRebooted": _("The machine was started anew; nothing of before runs on it."),
+    "NodeShutdown": _("The machine was shut down in order; it is tried elsewhere."),
+    "ShimLost": _("What watched over it on the node was lost, so it was ended."),
+    "RecordsLost": _("The node lost its records of it, so it counts as ended."),
+    "StoppedBeforeStart": _("It was stopped while the node was still preparing it."),
+    "NotWanted": _("The node held it although it was given up; it was ended there."),
     "NeverStarted": _("It was stopped before it started."),
     # Refusals.
     "action_ignored": _("{action} changes nothing while job “{job}” is {phase}."),
