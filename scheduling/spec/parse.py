@@ -246,14 +246,19 @@ def _take_out(plain: Any, place: tuple[int | str, ...], kind: str) -> bool:
     return False
 
 
+_OWNERS: dict[int, type[JobSpec] | type[RoleSpec]] = {1: JobSpec, 3: RoleSpec}
+"""Whose field it is, by the length of its place: `(field,)` or `("roles", n, field)`."""
+
+
 def _type_problem(detail: ErrorDetails) -> Problem:
     place, kind = detail["loc"], detail["type"]
     path = _path(place)
     value: dict[str, Param] = {"value": f"{detail.get('input')!s:.80}"}
     if kind == "extra_forbidden":
         field = str(place[-1])
-        owner = {1: JobSpec, 3: RoleSpec}.get(len(place))
-        hint = suggestion(field, known_fields(owner)) if owner is not None else ""
+        hint = ""
+        if len(place) in _OWNERS:
+            hint = suggestion(field, known_fields(_OWNERS[len(place)]))
         return Problem(path, "unknown_field", {"field": field, "hint": hint or "-"})
     if kind == "missing" and path == "roles":
         return Problem(path, "no_task")
