@@ -246,7 +246,7 @@ def _take_out(plain: Any, place: tuple[int | str, ...], kind: str) -> bool:
     return False
 
 
-_OWNERS: dict[int, type[JobSpec] | type[RoleSpec]] = {1: JobSpec, 3: RoleSpec}
+_OWNERS: dict[int, type[JobSpec | RoleSpec]] = {1: JobSpec, 3: RoleSpec}
 """Whose field it is, by the length of its place: `(field,)` or `("roles", n, field)`."""
 
 
