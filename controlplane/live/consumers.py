@@ -12,6 +12,7 @@ import structlog
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.contrib.auth import HASH_SESSION_KEY
+from django.db import DatabaseError
 from django.http import HttpRequest
 from django.http.request import validate_host
 from django.utils.translation import get_language_from_request
@@ -31,6 +32,7 @@ BURST = 60
 BAD_MESSAGE = 4400
 TOO_MUCH = 4429
 TOO_BIG = 1009
+TRY_AGAIN = 1013
 
 _hubs: dict[asyncio.AbstractEventLoop, tuple[Hub, Watch]] = {}
 
@@ -111,6 +113,9 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels sh
             except (ValueError, RecursionError) as error:
                 log.info("live_bad_message", error=str(error)[:200])
                 await self._end(BAD_MESSAGE)
+            except DatabaseError as error:
+                log.warning("live_database_busy", error=str(error))
+                await self._end(TRY_AGAIN)
 
     async def _do(self, client: Client, message: Any) -> None:
         """Carry out one message.
