@@ -36,7 +36,7 @@ def effective_order(policies: Iterable[Policy], *, exit_code_first: bool = True)
 def resolve(
     *,
     job: JobView,
-    event: PolicyEvent,
+    event: PolicyEvent | None,
     role: str = "",
     exit_code: int = 0,
     generation: int | None = None,
@@ -44,6 +44,7 @@ def resolve(
     """Return what answers an event: role policies in order, then job policies, else a sync.
 
     An internal event, and one of an older generation, leads to a sync whatever the policies say.
+    Without an event (None) only exit codes are compared.
     """
     if event in INTERNAL_EVENTS:
         return SYNC
@@ -57,10 +58,12 @@ def resolve(
     return SYNC
 
 
-def _hits(policy: Policy, event: PolicyEvent, exit_code: int) -> bool:
-    """Whether a policy answers; exit code 0 means success and triggers nothing."""
-    if policy.exit_code is not None and policy.exit_code == exit_code != 0:
+def _hits(policy: Policy, event: PolicyEvent | None, exit_code: int) -> bool:
+    """Whether a policy answers; one for exit code 0 is refused when a job is submitted."""
+    if policy.exit_code is not None and policy.exit_code == exit_code:
         return True
+    if event is None:
+        return False
     if event is PolicyEvent.POD_PENDING and policy.timeout_seconds is None:
         return False
     return event in policy.events or PolicyEvent.ANY in policy.events

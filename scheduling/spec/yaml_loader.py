@@ -26,6 +26,8 @@ _BOOL = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
+_MAY_BE_TYPED = frozenset("+-.0123456789~nNtTfF")
+"""How a value begins that is not simply text."""
 _DECIMAL = re.compile(r"[-+]?(0|[1-9][0-9]{0,18})")
 _OCTAL = re.compile(r"0o?([0-7]{1,21})")
 _HEXADECIMAL = re.compile(r"0x([0-9a-fA-F]{1,16})")
@@ -220,6 +222,8 @@ def _resolve(text: str) -> Any:
 
     Infinity and not-a-number are no amount of anything, and JSON cannot carry them: text.
     """
+    if text and text[0] not in _MAY_BE_TYPED:
+        return text
     if text in _NULL:
         return None
     if text in _BOOL:

@@ -88,11 +88,11 @@ def _answered(given: Mapping[str, Any], job: JobView, signal: Mapping[str, Any])
     if signal.get("command"):
         return {"action": signal["command"], "delay_s": 0}
     is_foreign = signal.get("job_uid") not in (None, given.get("uid"))
-    if is_foreign or not signal.get("event"):
+    if is_foreign:
         return {"action": LifecycleAction.SYNC_JOB.value, "delay_s": 0}
     answer = policies.resolve(
         job=job,
-        event=PolicyEvent(signal["event"]),
+        event=PolicyEvent(signal["event"]) if signal.get("event") else None,
         role=signal.get("task", ""),
         exit_code=signal.get("exit_code", 0),
         generation=signal.get("job_version"),

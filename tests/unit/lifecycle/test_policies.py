@@ -46,15 +46,16 @@ def test_a_roles_policy_beats_the_jobs(role_event: PolicyEvent, expected: Lifecy
         (Policy(L.ABORT_JOB, (E.ANY,)), E.POD_EVICTED, 0, L.ABORT_JOB),
         (Policy(L.ABORT_JOB, (E.ANY,)), E.POD_RUNNING, 0, L.SYNC_JOB),
         (Policy(L.ABORT_JOB, (E.ANY,)), E.POD_PENDING, 0, L.SYNC_JOB),
-        (Policy(L.ABORT_JOB, exit_code=0), E.POD_EVICTED, 0, L.SYNC_JOB),
+        (Policy(L.ABORT_JOB, (E.ANY,), exit_code=3), None, 3, L.ABORT_JOB),
+        (Policy(L.ABORT_JOB, (E.ANY,), exit_code=3), None, 0, L.SYNC_JOB),
         (Policy(L.ABORT_JOB, exit_code=3), E.POD_FAILED, 4, L.SYNC_JOB),
         (Policy(L.ABORT_JOB, (E.POD_PENDING,)), E.POD_PENDING, 0, L.SYNC_JOB),
     ],
 )
 def test_what_a_policy_answers(
-    policy: Policy, event: PolicyEvent, exit_code: int, expected: LifecycleAction
+    policy: Policy, event: PolicyEvent | None, exit_code: int, expected: LifecycleAction
 ) -> None:
-    """`*` means external events; exit code 0 and PodPending without timeout trigger nothing."""
+    """`*` means external events; PodPending without timeout triggers nothing."""
     job = job_of(RoleView("w", 1), policies=(policy,))
 
     assert resolve(job=job, event=event, exit_code=exit_code).action is expected
