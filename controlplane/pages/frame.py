@@ -36,6 +36,10 @@ THEMES = (
 )
 
 
+LANGUAGES = (("en", "English"), ("zh-hans", "简体中文"))
+"""Code -> its own name, which everybody who wants it can read."""
+
+
 class PageRequest(HttpRequest):
     """A request as the pages get it: signed in, with an actor (`ActorMiddleware`)."""
 
@@ -56,6 +60,7 @@ class Frame:
     is_admin: bool
     version: str = VERSION
     themes: tuple[tuple[str, object], ...] = THEMES
+    languages: tuple[tuple[str, str], ...] = LANGUAGES
 
     @property
     def scope_label(self) -> str:
@@ -68,7 +73,7 @@ def page(
 ) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
     """Let only signed-in people reach a view, and those with a first password only change it."""
 
-    def checked(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+    def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         signed_in = cast("PageRequest", request)  # login_required and ActorMiddleware saw to it
         if signed_in.user.must_change_password:
             messages.info(request, _("Choose a password of your own first."))

@@ -1,6 +1,7 @@
 """The addresses of the pages; controlplane/urls.py includes them at the root."""
 
 from django.urls import path
+from django.views.i18n import set_language
 
 from controlplane.pages import (
     activity,
@@ -20,6 +21,7 @@ app_name = "pages"
 urlpatterns = [
     path("", home.my_work, name="home"),
     path("preferences/theme/", preferences.theme, name="theme"),
+    path("preferences/language/", set_language, name="language"),
     path("palette/", palette.found, name="palette"),
     path("jobs/", jobs.listing, name="job_list"),
     path("jobs/bulk/", job_actions.bulk, name="job_bulk"),

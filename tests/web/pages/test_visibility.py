@@ -120,3 +120,25 @@ def test_absent_scheduler_is_said_on_every_page(site: Site, browse: Browse) -> N
 
     assert "The scheduler is absent" not in before
     assert "The scheduler is absent" in after
+
+
+def test_language_is_chosen_and_lasts(site: Site, browse: Browse) -> None:
+    """After choosing Chinese the pages speak it, and say so to the browser."""
+    client = browse(site.people.bob)
+
+    client.post("/preferences/language/", {"language": "zh-hans", "next": "/jobs/"})
+    text = client.get("/jobs/").content.decode()
+
+    assert '<html lang="zh-hans"' in text
+    assert "<h1>作业</h1>" in text
+
+
+def test_first_password_leads_to_choosing_ones_own(site: Site, browse: Browse) -> None:
+    """Who signed in with a password that somebody else made is sent to change it."""
+    user = site.people.bob
+    user.must_change_password = True
+    user.save()
+
+    reply = browse(user).get("/jobs/")
+
+    assert reply.headers["Location"] == "/accounts/password/change/"
