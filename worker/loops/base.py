@@ -144,7 +144,11 @@ class Renewer(threading.Thread):
 def run(loop: Loop) -> Outcome:
     """Stand by for a loop's lease and lead while it is held; say how it ended."""
     while not STOPPING.is_set():
-        lease = stand_by(loop.scope)
+        try:
+            lease = stand_by(loop.scope)
+        except (DatabaseError, InterfaceError) as error:
+            _pause_without_database(loop.scope, error)
+            continue
         if lease is None:
             return Outcome.STOPPED if STOPPING.is_set() else Outcome.NOT_NEEDED
         outcome = _lead(loop, lease)
@@ -165,7 +169,7 @@ def stand_by(scope: str) -> HeldLease | None:
     lease = _acquire(scope, ttl)
     if lease is not None:
         return lease
-    if leases.holder_of(scope).startswith(worker_name()):
+    if leases.holder_of(scope).startswith(f"{worker_name()}:"):
         return None
     place = _acquire(STANDBY_PREFIX + scope, ttl)
     if place is None:
@@ -174,7 +178,7 @@ def stand_by(scope: str) -> HeldLease | None:
     try:
         return _wait_for(scope, place, ttl)
     finally:
-        place.release()
+        _give_back(place)
 
 
 def _wait_for(scope: str, place: HeldLease, ttl: float) -> HeldLease | None:
@@ -195,10 +199,14 @@ def _acquire(scope: str, ttl: float) -> HeldLease | None:
         return HeldLease.acquire(scope, ttl)
     except (DatabaseError, InterfaceError) as error:
         # The database restarts, or the old holder is just ending a transaction.
-        log.warning("lease_not_asked", scope=scope, error=str(error))
-        connection.close()
-        STOPPING.wait(PAUSE_AFTER_ERROR_SECONDS)
+        _pause_without_database(scope, error)
         return None
+
+
+def _pause_without_database(scope: str, error: Exception) -> None:
+    log.warning("lease_not_asked", scope=scope, error=str(error))
+    connection.close()
+    STOPPING.wait(PAUSE_AFTER_ERROR_SECONDS)
 
 
 def _lead(loop: Loop, lease: HeldLease) -> Outcome:
@@ -213,9 +221,18 @@ def _lead(loop: Loop, lease: HeldLease) -> Outcome:
     finally:
         renewer.stop()
         loop.end()
-    lease.release()
+    _give_back(lease)
     log.info("loop_ended", scope=lease.scope, epoch=lease.epoch, outcome=outcome)
     return outcome
+
+
+def _give_back(lease: HeldLease) -> None:
+    """Release a lease; where the database is away it runs out by itself."""
+    try:
+        lease.release()
+    except (DatabaseError, InterfaceError) as error:
+        log.warning("lease_not_released", scope=lease.scope, error=str(error))
+        connection.close()
 
 
 def _turns(loop: Loop, lease: HeldLease) -> Outcome:
