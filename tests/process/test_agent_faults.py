@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -288,3 +291,43 @@ def test_foreign_folder_is_left_alone(agent: AgentUnderTest, gateway: FakeGatewa
 
     assert done[0].refused == "BadCommand"
     assert not (Path(agent.data).parent / "escape").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small disk")
+def test_full_disk_ends_nothing_and_forgets_nothing(gateway: FakeGateway) -> None:
+    """On a full disk leases are renewed, tasks go on, and ends are recorded once it is possible."""
+    with tempfile.TemporaryDirectory(prefix="small-disk-") as name:
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=2m,mode=0755", "none", name], check=True
+        )
+        try:
+            agent = AgentUnderTest(parent=Path(name)).belongs_to(gateway)
+            agent.start()
+            script = 'while [ ! -e "$TERRACE_JOB_DIR/go" ]; do sleep 0.02; done; exit 6'
+            gateway.launch("a1", ["sh", "-c", script])
+            gateway.wait_for_state("a1", "Running")
+            (agent.data / "jobs" / "job-1" / "shared" / "other").touch()
+            filler = fill(Path(name))
+            gateway.launch("a2", ["true"])
+            refused = wait_for(lambda: next((d for d in gateway.done if d.refused), None))
+            before = agent.lease_deadline()
+            wait_for(lambda: agent.lease_deadline() > before)
+            other = agent.data / "jobs" / "job-1" / "shared" / "other"
+            other.rename(other.with_name("go"))
+            wait_for(lambda: agent.processes_of("a1") == {})
+            filler.unlink()
+
+            assert gateway.wait_for_state("a1", "Exited").exit_code == 6
+            assert refused.refused == "NotStored: No space left on device"
+        finally:
+            agent.clean_up()
+            subprocess.run(["umount", "--lazy", name], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Leave no byte on the disk."""
+    path = folder / "filler"
+    with path.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while True:
+            stream.write(b"x" * 4096)
+    return path

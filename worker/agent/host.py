@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import socket
@@ -39,8 +40,10 @@ from worker.shim import cgroups, linux, processes, records, supervisor
 logger = logging.getLogger(__name__)
 
 SHIM_PATH: Final = str(Path(supervisor.__file__).with_name("__main__.py"))
+LEASE_BYTES: Final = 256
 STARTS_AT_ONCE: Final = 8
 LOOK_SECONDS: Final = 0.1
+RECORD_AGAIN_SECONDS: Final = 1.0
 KILL_WAIT_SECONDS: Final = 5.0
 
 
@@ -95,11 +98,13 @@ class HostMachine:
     def renew_lease(self, deadline: float) -> None:
         """Write the deadline where every shim of this node looks."""
         self._deadline = deadline
-        records.write(
-            str(self._folders.lease),
-            {"boot_id": self._boot_id, "deadline": deadline},
-            is_durable=False,
-        )
+        record = json.dumps({"boot_id": self._boot_id, "deadline": deadline}).encode()
+        # In place and of one size: a full disk must not end tasks. Torn, it renews nothing.
+        fd = os.open(self._folders.lease, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.pwrite(fd, record.ljust(LEASE_BYTES), 0)
+        finally:
+            os.close(fd)
 
     def may_start(self) -> bool:
         """Tell whether the lease still holds."""
@@ -270,11 +275,23 @@ class HostMachine:
             await asyncio.to_thread(child.wait)
         else:
             await self._wait_for_shim(attempt)
+        try:
+            await self._see_that_it_is_recorded(attempt)
+        except FileNotFoundError:  # somebody removed the attempt's folder under our feet
+            await asyncio.to_thread(self._kill_all, attempt.id)
+
+    async def _see_that_it_is_recorded(self, attempt: Attempt) -> None:
         while (lock := take_lock(attempt.folder)) is None:  # noqa: ASYNC110 - flock has no event
             await asyncio.sleep(LOOK_SECONDS)
         try:
-            if attempt.read(records.EXIT) is None:
-                await asyncio.to_thread(self._bury, attempt)
+            while attempt.read(records.EXIT) is None:
+                try:
+                    await asyncio.to_thread(self._bury, attempt)
+                except FileNotFoundError:
+                    raise
+                except OSError as error:  # a full disk: what happened must not be forgotten
+                    logger.warning("attempt.not_recorded attempt=%s error=%s", attempt.id, error)
+                    await asyncio.sleep(RECORD_AGAIN_SECONDS)
         finally:
             os.close(lock)
 
@@ -300,6 +317,7 @@ class HostMachine:
         """Watch a shim that another agent started."""
         prepared = attempt.read("prepared.json") or {}
         attempt.ports = {str(k): int(v) for k, v in (prepared.get("ports") or {}).items()}
+        self._ports[attempt.id] = attempt.ports
         while self._is_locked(attempt):
             record = attempt.read(records.SHIM)
             if record is not None and record.get("started_at"):

@@ -64,6 +64,7 @@ READ_LOG_BYTES: Final = 524_288
 USAGE_KEPT: Final = 2_000
 QUIET_LOOK_SECONDS: Final = 0.2
 STALE_EPOCH: Final = "StaleEpoch"
+NOT_STORED: Final = "NotStored"
 BAD_COMMAND: Final = "BadCommand"
 STOPPED_BEFORE_START: Final = "StoppedBeforeStart"
 
@@ -185,7 +186,12 @@ class Node:
         attempt = new_attempt(
             folder, command, metrics=metrics, is_durable=not self.machine.is_simulated
         )
-        store_launch(attempt, command)
+        try:
+            store_launch(attempt, command)
+        except OSError as error:
+            logger.exception("launch.not_stored attempt=%s", attempt.id)
+            forget(attempt, None)
+            return CommandDone(command.command_id, refused=f"{NOT_STORED}: {error.strerror}")
         self._attempts[attempt.id] = attempt
         self._observe(attempt, AttemptState.STARTING)
         self.machine.start(attempt, self)
@@ -328,7 +334,7 @@ class Node:
         for name in touched:
             attempt = self._attempts.get(name)
             if attempt is not None:
-                attempt.save_reported()
+                self._save_reported(attempt)
                 attempt.is_closed = attempt.is_settled
         if touched or self._unreported:
             self.dirty.set()
@@ -384,6 +390,12 @@ class Node:
         if started_at and exited.get("reason") != LAUNCH_FAILED:
             self._observe(attempt, AttemptState.RUNNING, at=float(started_at))
         self.on_report(attempt, exit_report(attempt.id, exited))
+
+    def _save_reported(self, attempt: Attempt) -> None:
+        try:
+            attempt.save_reported()
+        except OSError as error:  # without the note a restart only repeats more than it has to
+            logger.warning("reported.not_saved attempt=%s error=%s", attempt.id, error)
 
     def _bury(self, attempt_id: str, *, reason: str, message: str) -> None:
         """Note an attempt that has no process here and shall never have one."""

@@ -312,18 +312,22 @@ class Supervisor:
         self._write_exit(exit_code=None, number=None, is_oom=False)
 
     def _write_exit(self, *, exit_code: int | None, number: int | None, is_oom: bool) -> None:
-        records.write(
-            f"{self.task.folder}/{records.EXIT}",
-            {
-                "attempt": self.task.attempt,
-                "at": time.time(),
-                "exit_code": exit_code,
-                "signal": number,
-                "is_oom": is_oom,
-                "reason": self.reason,
-                "message": self.message,
-            },
-        )
+        record = {
+            "attempt": self.task.attempt,
+            "at": time.time(),
+            "exit_code": exit_code,
+            "signal": number,
+            "is_oom": is_oom,
+            "reason": self.reason,
+            "message": self.message,
+        }
+        while os.path.isdir(self.task.folder):
+            try:
+                records.write(f"{self.task.folder}/{records.EXIT}", record)
+            except OSError:  # a full disk: stay until there is room, nobody else knows how it ended
+                time.sleep(TICK_SECONDS)
+            else:
+                return
 
     def _drain(self, pipes: list[int]) -> None:
         """Read what is still in the pipes; a stranger who holds one open cannot keep us here."""

@@ -11,7 +11,7 @@ import pytest
 from worker.agent.folders import NodeFolders
 from worker.agent.node import FRAMES_IN_FLIGHT, Node
 from worker.agent.simulated import Shape, SimulatedMachine, SimulateError, parse_shape
-from worker.protocol import Launch, ReadLog, Report, Stop, UsageSample
+from worker.protocol import Launch, ReadLog, Report, Stop
 from worker.shim import linux
 
 LEASE = 3_600.0
@@ -159,7 +159,7 @@ async def test_usage_and_devices(node: Node) -> None:
     report = node.next_report()
 
     assert report is not None
-    subjects = [sample.subject for sample in report.usage if isinstance(sample, UsageSample)]
+    subjects = [sample.subject for sample in report.usage]
     assert subjects == ["a", "node", "gpu:SIM-n-0", "gpu:SIM-n-1"]
     assert report.devices == []
 
