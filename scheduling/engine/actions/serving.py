@@ -228,11 +228,18 @@ def serve(  # noqa: C901 - the loop that the docstring tells, on the hot path
                 lines.push(own)
         else:
             group.reason = reason
-            if queue.queue.policy is QueuePolicy.FIFO and not job.is_ready():
+            if queue.queue.policy is QueuePolicy.FIFO and _holds_up(job, reason):
                 behind = Reason(ReasonCode.BEHIND_HEAD, {"queue": queue.name, "job": job.key})
                 for left in lines.rest(queue):
                     left.reason = behind
         lines.return_queue(queue)
+
+
+def _holds_up(job: JobView, reason: Reason) -> bool:
+    """Return whether a FIFO queue waits for a job: not for growth, nor for what can never fit."""
+    requested, most = reason.params.get("requested"), reason.params.get("max")
+    can_never = isinstance(requested, int) and isinstance(most, int) and requested > most
+    return not job.is_ready() and not can_never
 
 
 def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:

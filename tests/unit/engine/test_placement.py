@@ -159,6 +159,18 @@ def test_fifo_queue_waits_for_its_head() -> None:
     assert outcome.reason("q/small").code == ReasonCode.BEHIND_HEAD
 
 
+def test_fifo_queue_does_not_wait_for_what_can_never_fit() -> None:
+    """A head that asks more than the queue's max does not hold up the rest."""
+    outcome = cycle("""
+        nodes  n1: gpu=8
+        queue  q: policy=fifo max.gpu=2
+        job    q/big: 1 x gpu=4 created=1 phase=Inqueue
+        job    q/small: 1 x gpu=1 created=2
+    """)
+
+    assert outcome.binds == {"q/small-0": "n1"}
+
+
 def test_users_of_a_queue_take_turns() -> None:
     """Of two users' waiting jobs the one who holds less comes first."""
     outcome = cycle("""
