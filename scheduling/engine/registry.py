@@ -27,6 +27,7 @@ from scheduling.engine.plugins.predicates import Predicates
 from scheduling.engine.plugins.priority import Priority
 from scheduling.engine.plugins.proportion import Proportion
 from scheduling.engine.plugins.queue_policy import QueuePolicies
+from scheduling.engine.plugins.resource_strategy_fit import ResourceStrategyFit
 from scheduling.engine.plugins.shares import Shares
 from scheduling.engine.plugins.sla import Sla
 from scheduling.engine.plugins.usage import Usage
@@ -62,6 +63,7 @@ PLUGINS: dict[str, type[Plugin]] = {
         Predicates,
         Priority,
         QueuePolicies,
+        ResourceStrategyFit,
         Shares,
         Sla,
     )

@@ -6,6 +6,8 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Group, JobView, QueueView, RoleView, Session, Statement
 from scheduling.engine.tables import Shape
@@ -37,7 +39,8 @@ def standing_reason(session: Session, job: JobView) -> Reason | None:
         if reason is not None:
             return reason
     if not job.pending_count:
-        until = min(t.not_before for role in job.row.roles for t in role.pending)
+        times = [t.not_before for role in job.row.roles for t in role.pending]
+        until = min(times, default=session.now)
         return Reason(ReasonCode.BACK_OFF, {"until": until, "tasks": job.row.pending_count})
     return None
 
@@ -452,10 +455,16 @@ def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
         if counter is not None:
             for name, count in counter(shape).items():
                 counts[name] = counts.get(name, 0) + count
+    fits = left.copy()
     for d, amount in shape.items:
         short = int((left & (session.free[d] < amount)).sum())
+        fits &= session.free[d] >= amount
         if short:
             counts[f"Insufficient {session.tables.resources.names[d]}"] = short
+    if shape.gpu_milli:
+        lacking = sum(session.pick_devices(shape, int(n)) is None for n in np.flatnonzero(fits))
+        if lacking:
+            counts["devices"] = lacking
     return counts
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduling.engine.reasons import ReasonCode
-from tests.scenarios import cycle
+from tests.scenarios import cycle, read
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,7 @@ def test_unhealthy_device_is_never_given_out() -> None:
     )
 
     assert [b.devices for b in outcome.plan.binds] == [("n1-gpu1",)]
+    assert outcome.reason("q/b").params["histogram"] == {"devices": 1}
 
 
 def test_parts_of_a_device_fill_one_before_the_next() -> None:
@@ -233,3 +236,11 @@ def test_only_the_victim_that_is_needed_goes() -> None:
     """)
 
     assert outcome.evicted == ["q/v3-0"]
+
+
+def test_job_without_tasks_harms_nobody() -> None:
+    """A job whose tasks are not there yet is passed over."""
+    state = read("nodes n1: gpu=1\nqueue q:\njob q/a: 1 x gpu=1\njob q/b: 1 x gpu=1")
+    empty = replace(state.jobs[0], tasks=(), min_available=0)
+
+    assert cycle(replace(state, jobs=(empty, state.jobs[1]))).binds == {"q/b-0": "n1"}
