@@ -1,6 +1,6 @@
 """How the next phase of a job is read off its counts, where the table alone cannot say.
 
-Source: Volcano `pkg/controllers/job/state/*.go`; `spec/jobs.md` 2.5 to 2.7.
+Source: Volcano `pkg/controllers/job/state/*.go`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Flows of jobs: which steps may start, and how a flow stands by the phases of its jobs.
 
-Source: Volcano `pkg/controllers/jobflow`; `spec/jobs.md` 4.5.
+Source: Volcano `pkg/controllers/jobflow`.
 """
 
 from __future__ import annotations

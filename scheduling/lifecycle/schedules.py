@@ -1,6 +1,6 @@
 """When a schedule starts jobs: the latest missed slot, what may run beside what, and what is kept.
 
-Source: Volcano `pkg/controllers/cronjob`, after Kubernetes' CronJob controller; `spec/jobs.md` 4.6.
+Source: Volcano `pkg/controllers/cronjob`, after Kubernetes' CronJob controller.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What is filled in where nothing was said, in this order. Source: `spec/jobs.md` 1.5.
+"""What is filled in where nothing was said, in this order.
 
+Source: Volcano `pkg/webhooks/admission/jobs/mutate/mutate_job.go`.
 In minAvailable and maxRetry 0 means "not set": no restart at all is maxRetry 1.
 """
 

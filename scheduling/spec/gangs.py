@@ -1,7 +1,7 @@
 """Gang records (Volcano: PodGroups): what a job, or a pod that came by itself, needs together.
 
 Inside Terrace a gang is part of its job; these records are for clusters, where Volcano's own
-objects must say the same. Source: Volcano `pkg/controllers/{job,podgroup}`; `spec/jobs.md` 2.10.
+objects must say the same. Source: Volcano `pkg/controllers/{job,podgroup}`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The disruption budget that annotations of a job or pod state.
 
-Source: Volcano `pkg/webhooks/admission/pods/validate/admit_pod.go`; `spec/jobs.md` 1.8.
+Source: Volcano `pkg/webhooks/admission/pods/validate/admit_pod.go`.
 """
 
 from __future__ import annotations

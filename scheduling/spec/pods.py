@@ -1,7 +1,7 @@
 """What a task is called and carries on a cluster: names, labels and annotations of its pod.
 
 Written as Volcano writes them, so that its scheduler and its tools understand Terrace's pods.
-Source: `spec/jobs.md` 1.1.
+Source: Volcano `pkg/controllers/job/job_controller_util.go`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Terrace itself judges the tree that comes out (`queue_tree`); here one queue is judged against those
 that are stored, with Volcano's own rules. Source: Volcano
-`pkg/webhooks/admission/queues/validate/validate_queue.go`; `spec/jobs.md` 4.2.
+`pkg/webhooks/admission/queues/validate/validate_queue.go`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The rules that a job must keep, on submission and on change. Source: `spec/jobs.md` 1.6, 1.7.
+"""The rules that a job must keep, on submission and on change.
 
+Source: Volcano `pkg/webhooks/admission/jobs/validate/*.go`.
 Paths are those of the plain representation; `volcano.manifest_path` translates them.
 """
 

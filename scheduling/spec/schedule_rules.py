@@ -1,4 +1,4 @@
-"""The rules that a schedule must keep: expression, zone, name and limits. Source: jobs.md 4.6."""
+"""The rules that a schedule must keep: expression, zone, name and limits."""
 
 from __future__ import annotations
 
