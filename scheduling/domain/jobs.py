@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 
 from scheduling.domain.transitions import Batch, JobWork
 from scheduling.lifecycle import values
@@ -72,9 +72,7 @@ def submit_job(
     if actor.user_id is None:
         raise Invalid([Problem("owner", "owner_missing")])
     with transaction.atomic():
-        # FOR SHARE would do; Django has no such lock, and FOR KEY SHARE lets a closing pass by.
-        # The re-read sees what was committed, the scheduler refuses a closed queue anyway.
-        target = Queue.objects.select_related("unit").get(id=target.id)
+        target = _held_queue(target)
         _require_open_leaf(target)
         _require_code(actor, code_file_id)
         job = _insert_job(actor=actor, spec=spec, queue=target, now=now)
@@ -111,6 +109,21 @@ def queue_named(*, actor: Actor, name: str) -> Queue:
     if queue is None:
         raise Invalid([Problem("queue", "queue_missing", {"queue": name})])
     return queue
+
+
+def _held_queue(queue: Queue) -> Queue:
+    """Lock a queue FOR SHARE and return it as it is now.
+
+    Many submit at once. Who closes the queue or gives it a queue below waits until we have
+    committed and finds our job; if they came first we wait, and find what they did. Django knows
+    no FOR SHARE, and FOR KEY SHARE lets an update pass by.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM scheduling_queue WHERE id = %s FOR SHARE", [queue.id])
+    held = Queue.objects.select_related("unit").filter(id=queue.id).first()
+    if held is None:
+        raise Invalid([Problem("queue", "queue_missing", {"queue": queue.name})])
+    return held
 
 
 def _require_open_leaf(queue: Queue) -> None:

@@ -330,6 +330,22 @@ def _locked_tree(cluster_id: UUID) -> Tree:
     return read_tree(cluster_id)
 
 
+def _hold_submissions(top: Queue, *, levels: int) -> None:
+    """Wait for who is submitting to a queue or so far below it; who comes later waits for us.
+
+    Submitters hold their queue FOR SHARE until they commit, so that the jobs counted after this are
+    all there are. Locked after the tree, from the root down, like everybody who takes several.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT q.id FROM scheduling_queueclosure c"
+            " JOIN scheduling_queue q ON q.id = c.descendant_id"
+            " WHERE c.ancestor_id = %s AND c.depth <= %s"
+            " ORDER BY c.depth, q.id FOR NO KEY UPDATE OF q",
+            [top.id, levels],
+        )
+
+
 def _require_right(actor: Actor, verb: Verb, queue: Queue) -> None:
     owner = queue.parent.unit_id if queue.parent else None
     access.require(actor, verb, owner, seen_at=queue.unit_id)
@@ -387,6 +403,7 @@ def _nearest_queue(unit: OrgUnit, tree: Tree) -> Queue:
 
 def _require_no_jobs(parent: Queue) -> None:
     """Refuse to make a group of a queue that has jobs: only leaves are served."""
+    _hold_submissions(parent, levels=0)
     jobs = _gangs([parent.id]).get(parent.id, 0)
     if jobs:
         raise Conflict("queue_has_jobs", {"queue": parent.name, "jobs": jobs})
@@ -434,6 +451,7 @@ def _spread(
     Raises:
         Conflict: the lifecycle refuses the action.
     """
+    _hold_submissions(queue, levels=len(tree))
     gangs = _gangs(tree)
     by_name = {each.name: each for each in tree.values()}
     changed: list[tuple[Queue, dict[str, Any]]] = []
