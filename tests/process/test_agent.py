@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.process.agent_process import AgentUnderTest
 from tests.process.fake_gateway import FakeGateway, wait_for
+from worker.protocol import FileToPlace
 from worker.shim import processes
 
 
@@ -266,3 +270,67 @@ def test_folders_below_a_barred_one(gateway: FakeGateway) -> None:
 
     assert shown == f"1\n{agent.data.name}\n".encode()
     assert ended.exit_code == 1
+
+
+def placed(path: str, content: bytes, **fields: Any) -> FileToPlace:
+    return FileToPlace(path, base64.b64encode(content).decode(), **fields)
+
+
+def test_files_are_where_the_job_wants_them(gateway: FakeGateway, agent: AgentUnderTest) -> None:
+    """Relative files lie in the working folder, root's home is the task's, others are mapped."""
+    script = "cat a/b; cat ~/.ssh/id; stat -c %a ~/.ssh/id; cat $TERRACE_FILES/opt/x"
+    files = [
+        placed("a/b", b"work\n"),
+        placed("/root/.ssh/id", b"key\n", mode=0o600),
+        placed("/opt/x", b"mapped\n"),
+    ]
+    gateway.launch("a1", ["sh", "-c", script], files=files)
+
+    running = gateway.wait_for_state("a1", "Running")
+
+    wait_for(lambda: gateway.output("a1") == b"work\nkey\n600\nmapped\n")
+    assert "/opt/x was placed at $TERRACE_FILES/opt/x" in running.message
+
+
+def test_git_checkout(gateway: FakeGateway, agent: AgentUnderTest) -> None:
+    """Code comes from a git address at a branch, tag or commit."""
+    repository = agent.data / "repository"
+    git = ["git", "-C", str(repository), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    for step in (
+        ["git", "init", "--quiet", "--initial-branch=main", str(repository)],
+        [*git, "commit", "--quiet", "--allow-empty", "-m", "first"],
+        [*git, "tag", "v1"],
+        [*git, "commit", "--quiet", "--allow-empty", "-m", "second"],
+    ):
+        subprocess.run(step, check=True)
+    script = ["git", "log", "--format=%s"]
+    for attempt, revision in (("a1", "v1"), ("a2", "main"), ("a3", ""), ("a4", "no-such")):
+        url = f"file://{repository}"
+        gateway.launch(attempt, script, git_url=url, git_revision=revision, job=attempt)
+
+    ended = [gateway.wait_for_state(attempt, "Exited") for attempt in ("a1", "a2", "a3", "a4")]
+
+    assert wait_for(lambda: gateway.output("a1")) == b"first\n"
+    assert wait_for(lambda: gateway.output("a2")) == b"second\nfirst\n"
+    assert wait_for(lambda: gateway.output("a3")) == b"second\nfirst\n"
+    assert ended[3].message == f"git_revision 'no-such' is not in file://{repository}"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="control groups are root's here")
+def test_memory_limit(gateway: FakeGateway, agent: AgentUnderTest) -> None:
+    """A task that wants more than its memory is killed, and that is the reason."""
+    gateway.launch("a1", ["python3", "-c", "bytearray(600 << 20)"], memory_bytes=100 << 20)
+
+    ended = gateway.wait_for_state("a1", "Exited")
+
+    assert (ended.is_oom, ended.reason, ended.signal) == (True, "OutOfMemory", signal.SIGKILL)
+
+
+def test_log_is_read_on_demand(gateway: FakeGateway, agent: AgentUnderTest) -> None:
+    """Any part of a live attempt's output can be asked for."""
+    gateway.launch("a1", ["sh", "-c", "echo 0123456789; exec sleep 600"])
+    wait_for(lambda: gateway.output("a1") == b"0123456789\n")
+
+    reply = gateway.read_log("a1", "stdout", 3, 4)
+
+    assert (base64.b64decode(reply.data), reply.offset, reply.size) == (b"3456", 3, 11)
