@@ -12,10 +12,12 @@ from asgiref.testing import ApplicationCommunicator
 from channels.routing import URLRouter
 from django.conf import settings
 from django.test import Client as HttpClient
+from redis.asyncio import Redis
 
 from controlplane.live.routing import websocket_urlpatterns
 from controlplane.pages.fragments import Fragment
-from scheduling.domain.jobs import submit_job
+from scheduling.domain.jobs import submit_job, suspend_job
+from scheduling.domain.topics import LIVE_CHANNEL
 from scheduling.models import Cluster, Job, Queue, QueueClosure
 from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.domain.access import Actor, Verb, load_actor, reads
@@ -100,9 +102,9 @@ class Page:
     async def follow(self, *keys: str, has: str = "") -> None:
         await self.say({"do": "subscribe", "regions": [{"key": key, "has": has} for key in keys]})
 
-    async def frame(self, timeout: int = 5) -> list[dict[str, Any]]:
+    async def frame(self) -> list[dict[str, Any]]:
         """Take the next frame as the page's script does."""
-        frame = json.loads((await self.socket.receive_output(timeout))["text"])
+        frame = json.loads((await self.socket.receive_output(timeout=5))["text"])
         self.frames.append(frame["seq"])
         for update in frame["updates"]:
             self.updates.append(update)
@@ -145,3 +147,18 @@ def _cookie(user: User) -> bytes:
     client.force_login(user)
     name = settings.SESSION_COOKIE_NAME
     return f"{name}={client.cookies[name].value}".encode()
+
+
+def key_of(job: Job, fragment: str = "probe", argument: str = "") -> str:
+    return f"job:{job.id}/fragment/{fragment}/{argument}"
+
+
+async def hint(topic: str, kind: str = "state") -> None:
+    """Publish as the relay does."""
+    async with Redis.from_url(settings.REDIS_URL) as redis:
+        await redis.publish(LIVE_CHANNEL, json.dumps({"topic": topic, "seq": 1, "kind": kind}))
+
+
+async def suspend(job: Job, user: User) -> None:
+    actor = await sync_to_async(load_actor)(user)
+    await sync_to_async(suspend_job)(actor=actor, job_id=job.id, now=NOW)

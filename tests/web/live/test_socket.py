@@ -5,38 +5,18 @@ from datetime import timedelta
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.contrib.sessions.models import Session
-from redis.asyncio import Redis
 
 from controlplane.live import consumers, hub
 from controlplane.live.authority import reader_of
 from controlplane.live.frames import render
 from controlplane.live.regions import Region
-from scheduling.domain.jobs import suspend_job
-from scheduling.domain.topics import LIVE_CHANNEL
 from scheduling.models import Job
-from tenants.domain.access import load_actor
 from tenants.models import Grant, OrgClosure, OrgUnit, User
 from tests.people import NOW, People
-from tests.web.live.harness import RENDERED, OpenPage
+from tests.web.live.harness import RENDERED, OpenPage, hint, key_of, suspend
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("probe")]
-
-
-def key_of(job: Job, fragment: str = "probe", argument: str = "") -> str:
-    return f"job:{job.id}/fragment/{fragment}/{argument}"
-
-
-async def hint(topic: str, kind: str = "state") -> None:
-    """Publish as the relay does."""
-    async with Redis.from_url(settings.REDIS_URL) as redis:
-        await redis.publish(LIVE_CHANNEL, json.dumps({"topic": topic, "seq": 1, "kind": kind}))
-
-
-async def suspend(job: Job, user: User) -> None:
-    actor = await sync_to_async(load_actor)(user)
-    await sync_to_async(suspend_job)(actor=actor, job_id=job.id, now=NOW)
 
 
 async def test_old_page_and_frames_equal_a_fresh_page(
