@@ -21,8 +21,8 @@ from scheduling.engine import registry
 from scheduling.engine.actions.backfill import best_effort_order
 from scheduling.engine.actions.serving import roles_in_order
 from scheduling.engine.cycle import close, open_session
-from scheduling.engine.plugins import usage
-from scheduling.engine.plugins.sla import parse_duration
+from scheduling.engine.durations import parse_duration
+from scheduling.engine.plugins import cdp, usage
 from scheduling.engine.session import Claim, JobView, Plugin, Removed, RoleView, Session, Unit, Vote
 from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
 from scheduling.engine.types import (
@@ -64,7 +64,7 @@ UNITS = {
 
 DEFAULT_TASK_PRIORITY = 1
 
-SHAPING = ("request", "node_selector", "priority", "preemptable")
+SHAPING = ("request", "node_selector", "priority", "preemptable", "cooldown_time")
 """What tasks of one role must have in common; a role is split where they differ."""
 
 NOT_EXPRESSED = frozenset(
@@ -75,7 +75,6 @@ NOT_EXPRESSED = frozenset(
         "resource_claims",
         "revocable_zone",
         "preemption_policy",
-        "cooldown_time",
         "nominated_node",
     }
 )
@@ -165,7 +164,8 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
             if not group["queue"] and "" not in names:
                 queues.append(Queue(""))
                 names.add("")
-    alone = [p for p in data["pods"] if not p["podgroup"]]
+    known = {(g["namespace"], g["name"]) for g in data["podgroups"]}
+    alone = [p for p in data["pods"] if (p["namespace"], p["podgroup"]) not in known]
     if alone and groups is None:
         jobs.extend(read_lonely(pod) for pod in alone)
         if "" not in names:
@@ -313,6 +313,9 @@ def read_tasks(
             priority=int(first.get("priority", DEFAULT_TASK_PRIORITY)),
             node_selector=first.get("node_selector", {}),
             preemptable=first.get("preemptable", True),
+            annotations=(
+                {cdp.COOLDOWN: first["cooldown_time"]} if "cooldown_time" in first else {}
+            ),
         )
         roles.append(role)
         tasks.extend(read_task(pod, role.name) for pod in members)
@@ -330,6 +333,9 @@ def read_task(pod: Data, role: str) -> Task:
         index=int(digits[1]) if digits else 0,
         state=state,
         node=pod.get("promised_node") if state is TaskState.PIPELINED else node,
+        started_at=(
+            NOW - float(pod["scheduled_seconds_ago"]) if "scheduled_seconds_ago" in pod else None
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import yaml
 
 from scheduling.engine import registry
-from scheduling.engine.plugins.sla import parse_duration
+from scheduling.engine.durations import parse_duration
 from scheduling.engine.session import CALLBACKS, FLAG_OF, UNGATED
 from scheduling.engine.types import ActionConfig, Config, PluginConfig
 

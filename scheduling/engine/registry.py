@@ -15,6 +15,7 @@ from scheduling.engine.actions import (
 )
 from scheduling.engine.plugins.binpack import Binpack
 from scheduling.engine.plugins.capacity import Capacity
+from scheduling.engine.plugins.cdp import Cooldown
 from scheduling.engine.plugins.conformance import Conformance
 from scheduling.engine.plugins.drf import Drf
 from scheduling.engine.plugins.fair_users import FairUsers
@@ -56,6 +57,7 @@ PLUGINS: dict[str, type[Plugin]] = {
         Overcommit,
         Proportion,
         Conformance,
+        Cooldown,
         Drf,
         FairUsers,
         Gang,

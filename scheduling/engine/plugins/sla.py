@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduling.engine.durations import parse_duration
 from scheduling.engine.session import Claim, JobView, Plugin, Unit, Vote
 
 
@@ -48,25 +49,3 @@ class Sla(Plugin):
     def job_pipelined(self, job: JobView) -> Vote:
         """Let what is overdue keep its places for the cycle."""
         return Vote.PERMIT if self.job_overdue(job) else Vote.ABSTAIN
-
-
-UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_duration(text: str) -> float | None:
-    """Return the seconds of a duration as Go writes it (`1h30m`, `90s`); None if it is none."""
-    rest, seconds = text.strip(), 0.0
-    if not rest:
-        return None
-    while rest:
-        digits = len(rest) - len(rest.lstrip("0123456789."))
-        if not digits:
-            return None
-        number, rest = rest[:digits], rest[digits:]
-        letters = len(rest) - len(rest.lstrip("nuµmsh"))
-        unit = next((rest[:n] for n in (2, 1) if n <= letters and rest[:n] in UNITS), None)
-        if unit is None or number.count(".") > 1 or number == ".":
-            return None
-        seconds += float(number) * UNITS[unit]
-        rest = rest[len(unit) :]
-    return seconds

@@ -1,0 +1,29 @@
+"""The cdp plugin: a task that has just started is left alone for a while."""
+
+from __future__ import annotations
+
+from scheduling.engine.durations import parse_duration
+from scheduling.engine.session import Claim, Plugin, Unit
+
+COOLDOWN = "volcano.sh/cooldown-time"
+
+
+class Cooldown(Plugin):
+    """Spare tasks younger than their role's annotation `volcano.sh/cooldown-time` says.
+
+    A text that is no duration protects nobody. Source: Volcano pkg/scheduler/plugins/cdp.
+    """
+
+    name = "cdp"
+
+    def _may_evict(self, claim: Claim, unit: Unit) -> bool:
+        del claim
+        now = self.session.now
+        for role, task, _ in unit.tasks:
+            seconds = parse_duration(role.role.annotations.get(COOLDOWN, "")) or 0.0
+            if task.started_at is not None and now - task.started_at < seconds:
+                return False
+        return True
+
+    preemptable = _may_evict
+    reclaimable = _may_evict
