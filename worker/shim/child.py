@@ -61,7 +61,7 @@ def _execute(argv: list[str], environment: dict[str, str]) -> None:
     problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for folder in folders:
         try:
-            os.execve(f"{folder}/{name}" if folder else name, argv, environment)  # noqa: S606
+            os.execve(f"{folder}/{name}" if folder else name, argv, environment)  # noqa: S606 - no shell
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as error:
