@@ -26,7 +26,7 @@ from controlplane.supervisor.processes import Account, Identity, command_as, tai
 ROLE = DATABASE = "terrace"
 SUPERUSER = "postgres"
 PORT = 5432  # a name for the socket, not a port: nothing listens on the network
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 DURABLE = {
     "shared_buffers": "96MB",

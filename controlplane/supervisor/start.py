@@ -40,7 +40,7 @@ from controlplane.supervisor.programs import Program
 from controlplane.supervisor.supervisor import Supervisor
 
 PLAIN_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
-WEB_SECONDS = 60.0
+WEB_SECONDS = 180.0
 FIRST_REDIS_PORT = 6400
 AGENT_ENVIRONMENT = frozenset(
     {
@@ -183,7 +183,7 @@ class Run:
         redis_url = given.redis_url or self._start_redis()
         web_port = self._listen("web", options.web_port)
         gateway_port = self._listen("gateway", options.gateway_port)
-        host = "127.0.0.1" if options.bind in {"0.0.0.0", "::"} else options.bind  # noqa: S104
+        host = "127.0.0.1" if options.bind in {"0.0.0.0", "::"} else options.bind  # noqa: S104 - asked for by the operator
         found = services.Services(
             database_url=database_url,
             redis_url=redis_url,

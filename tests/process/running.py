@@ -16,7 +16,7 @@ from controlplane.supervisor import record
 from controlplane.supervisor.ports import any_free
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 300.0  # a busy machine is slow, not wrong
 # No LANG, no HOME: what a service manager or a minimal container gives.
 MINIMAL_ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
