@@ -44,14 +44,10 @@ class Attempt(models.Model):
     """The job's generation when it was bound."""
     epoch = models.PositiveBigIntegerField()
     """The scheduler's epoch when it was bound."""
-    state = models.CharField(
-        max_length=12, choices=AttemptState, default=AttemptState.BOUND
-    )
+    state = models.CharField(max_length=12, choices=AttemptState, default=AttemptState.BOUND)
     stop_reason = models.CharField(max_length=40, blank=True)
     """Why it is being stopped: evicted, cancelled, restart, scale_down, time_limit, drain."""
-    evicted_for = models.ForeignKey(
-        Job, null=True, on_delete=models.SET_NULL, related_name="+"
-    )
+    evicted_for = models.ForeignKey(Job, null=True, on_delete=models.SET_NULL, related_name="+")
     exit_code = models.IntegerField(null=True, blank=True)
     signal = models.PositiveSmallIntegerField(null=True, blank=True)
     is_oom = models.BooleanField(default=False)
@@ -67,9 +63,7 @@ class Attempt(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["task", "number"], name="attempt_number_unique"
-            ),
+            models.UniqueConstraint(fields=["task", "number"], name="attempt_number_unique"),
             models.UniqueConstraint(
                 fields=["task"],
                 name="attempt_one_live",

@@ -25,9 +25,7 @@ class Cluster(models.Model):
 class CycleRecord(models.Model):
     """What one cycle did; cycles that changed nothing are folded into the last idle row."""
 
-    cluster = models.ForeignKey(
-        Cluster, on_delete=models.CASCADE, related_name="cycles"
-    )
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="cycles")
     number = models.PositiveBigIntegerField()
     epoch = models.PositiveBigIntegerField()
     started_at = models.DateTimeField()
@@ -42,9 +40,7 @@ class CycleRecord(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "number"], name="cycle_number_unique"
-            ),
+            models.UniqueConstraint(fields=["cluster", "number"], name="cycle_number_unique"),
         ]
 
     def __str__(self) -> str:

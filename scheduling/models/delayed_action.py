@@ -11,15 +11,9 @@ from scheduling.models.task import Task
 class DelayedAction(models.Model):
     """An action to take at `due_at` unless what caused it has passed by then."""
 
-    job = models.ForeignKey(
-        Job, on_delete=models.CASCADE, related_name="delayed_actions"
-    )
-    task = models.ForeignKey(
-        Task, null=True, on_delete=models.CASCADE, related_name="+"
-    )
-    attempt = models.ForeignKey(
-        Attempt, null=True, on_delete=models.CASCADE, related_name="+"
-    )
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="delayed_actions")
+    task = models.ForeignKey(Task, null=True, on_delete=models.CASCADE, related_name="+")
+    attempt = models.ForeignKey(Attempt, null=True, on_delete=models.CASCADE, related_name="+")
     event = models.CharField(max_length=20)
     action = models.CharField(max_length=20)
     generation = models.PositiveIntegerField()

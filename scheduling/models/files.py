@@ -16,15 +16,9 @@ class JobFile(models.Model):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     unit = models.ForeignKey(OrgUnit, on_delete=models.CASCADE, related_name="+")
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+"
-    )
-    job = models.ForeignKey(
-        Job, null=True, on_delete=models.CASCADE, related_name="files"
-    )
-    attempt = models.ForeignKey(
-        Attempt, null=True, on_delete=models.CASCADE, related_name="+"
-    )
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="files")
+    attempt = models.ForeignKey(Attempt, null=True, on_delete=models.CASCADE, related_name="+")
     purpose = models.CharField(max_length=10)
     """code or output."""
     path = models.CharField(max_length=500)
@@ -37,9 +31,7 @@ class JobFile(models.Model):
     objects = ScopedQuerySet.as_manager()
 
     class Meta:
-        indexes = [
-            models.Index(fields=["job", "purpose", "path"], name="job_file_path")
-        ]
+        indexes = [models.Index(fields=["job", "purpose", "path"], name="job_file_path")]
 
     def __str__(self) -> str:
         return self.path
@@ -48,9 +40,7 @@ class JobFile(models.Model):
 class LogChunk(models.Model):
     """Consecutive bytes of one attempt's output."""
 
-    attempt = models.ForeignKey(
-        Attempt, on_delete=models.CASCADE, related_name="log_chunks"
-    )
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="log_chunks")
     stream = models.CharField(max_length=6)
     offset = models.BigIntegerField()
     size_bytes = models.PositiveIntegerField()

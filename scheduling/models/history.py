@@ -12,12 +12,8 @@ class History(models.Model):
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="history")
     seq = models.PositiveBigIntegerField()
-    task = models.ForeignKey(
-        Task, null=True, on_delete=models.CASCADE, related_name="+"
-    )
-    attempt = models.ForeignKey(
-        Attempt, null=True, on_delete=models.CASCADE, related_name="+"
-    )
+    task = models.ForeignKey(Task, null=True, on_delete=models.CASCADE, related_name="+")
+    attempt = models.ForeignKey(Attempt, null=True, on_delete=models.CASCADE, related_name="+")
     subject = models.CharField(max_length=8)
     """job, task or attempt."""
     event = models.CharField(max_length=40)

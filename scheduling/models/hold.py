@@ -14,9 +14,7 @@ class Hold(models.Model):
     Usage of a queue or node is the sum over its live holds, never a counter.
     """
 
-    attempt = models.OneToOneField(
-        Attempt, on_delete=models.CASCADE, related_name="hold"
-    )
+    attempt = models.OneToOneField(Attempt, on_delete=models.CASCADE, related_name="hold")
     node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="holds")
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="holds")
     cpu_milli = models.BigIntegerField(default=0)

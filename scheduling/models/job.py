@@ -37,9 +37,7 @@ class Job(models.Model):
     unit = models.ForeignKey(OrgUnit, on_delete=models.PROTECT, related_name="jobs")
     """The queue's unit: what visibility goes by."""
     queue = models.ForeignKey(Queue, on_delete=models.PROTECT, related_name="jobs")
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
-    )
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     name = models.CharField(max_length=63)
     kind = models.CharField(max_length=20, default="training")
     spec = models.JSONField()
@@ -102,21 +100,13 @@ class Job(models.Model):
         indexes = [
             models.Index(fields=["-created_at", "-id"], name="job_newest"),
             models.Index(fields=["unit", "-created_at", "-id"], name="job_unit_newest"),
-            models.Index(
-                fields=["queue", "-created_at", "-id"], name="job_queue_newest"
-            ),
-            models.Index(
-                fields=["owner", "-created_at", "-id"], name="job_owner_newest"
-            ),
-            models.Index(
-                fields=["phase", "-created_at", "-id"], name="job_phase_newest"
-            ),
+            models.Index(fields=["queue", "-created_at", "-id"], name="job_queue_newest"),
+            models.Index(fields=["owner", "-created_at", "-id"], name="job_owner_newest"),
+            models.Index(fields=["phase", "-created_at", "-id"], name="job_phase_newest"),
             models.Index(
                 fields=["queue"],
                 name="job_live",
-                condition=~Q(
-                    phase__in=["Completed", "Terminated", "Failed", "Aborted"]
-                ),
+                condition=~Q(phase__in=["Completed", "Terminated", "Failed", "Aborted"]),
             ),
             models.Index(fields=["changed_xid"], name="job_changed"),
             models.Index(

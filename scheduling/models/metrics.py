@@ -10,9 +10,7 @@ from scheduling.models.node import Node
 class MetricSample(models.Model):
     """One line that a task appended to the file named by TERRACE_METRICS."""
 
-    job = models.ForeignKey(
-        Job, on_delete=models.CASCADE, related_name="metric_samples"
-    )
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="metric_samples")
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="+")
     line = models.PositiveIntegerField()
     at = models.DateTimeField()
@@ -20,9 +18,7 @@ class MetricSample(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["attempt", "line"], name="metric_line_unique"
-            ),
+            models.UniqueConstraint(fields=["attempt", "line"], name="metric_line_unique"),
         ]
         indexes = [models.Index(fields=["job", "id"], name="metric_job")]
 
@@ -37,9 +33,7 @@ class Usage(models.Model):
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="+")
-    attempt = models.ForeignKey(
-        Attempt, null=True, on_delete=models.CASCADE, related_name="+"
-    )
+    attempt = models.ForeignKey(Attempt, null=True, on_delete=models.CASCADE, related_name="+")
     device_uuid = models.CharField(max_length=100, blank=True)
     at = models.DateTimeField()
     cpu_milli = models.IntegerField(null=True)

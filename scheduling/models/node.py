@@ -25,15 +25,13 @@ class NodeKind(models.TextChoices):
 
 
 class Node(models.Model):
-    """A machine that runs tasks. Labels, taints and cordon are the control plane's, not the node's."""
+    """A machine that runs tasks; labels, taints and cordon are the control plane's, not its own."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="nodes")
     name = models.CharField(max_length=253)
     kind = models.CharField(max_length=16, choices=NodeKind, default=NodeKind.AGENT)
-    state = models.CharField(
-        max_length=16, choices=NodeState, default=NodeState.JOINING
-    )
+    state = models.CharField(max_length=16, choices=NodeState, default=NodeState.JOINING)
     is_cordoned = models.BooleanField(default=False)
     is_draining = models.BooleanField(default=False)
     is_simulated = models.BooleanField(default=False)
@@ -65,9 +63,7 @@ class Node(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "name"], name="node_name_unique"
-            ),
+            models.UniqueConstraint(fields=["cluster", "name"], name="node_name_unique"),
         ]
 
     def __str__(self) -> str:
@@ -104,9 +100,7 @@ class JoinToken(models.Model):
     """A one-use token with which a machine becomes a node; only its hash is kept."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    cluster = models.ForeignKey(
-        Cluster, on_delete=models.CASCADE, related_name="join_tokens"
-    )
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="join_tokens")
     secret_hash = models.CharField(max_length=64, unique=True)
     labels = models.JSONField(default=dict)
     uses_left = models.PositiveIntegerField(default=1)
@@ -121,9 +115,7 @@ class JoinToken(models.Model):
 class ImageRule(models.Model):
     """Maps image names to a runtime of the nodes: the first matching rule by position decides."""
 
-    cluster = models.ForeignKey(
-        Cluster, on_delete=models.CASCADE, related_name="image_rules"
-    )
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="image_rules")
     unit = models.ForeignKey(OrgUnit, null=True, blank=True, on_delete=models.CASCADE)
     """Only for jobs of this unit and below; None: for all."""
     position = models.PositiveIntegerField()
@@ -133,9 +125,7 @@ class ImageRule(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "position"], name="image_rule_position"
-            ),
+            models.UniqueConstraint(fields=["cluster", "position"], name="image_rule_position"),
         ]
 
     def __str__(self) -> str:

@@ -32,17 +32,13 @@ class Queue(models.Model):
     """An org unit's share of one cluster.
 
     `min` and `max` map a resource to an amount (milli-CPU, bytes, thousandths of anything else);
-    a resource missing in `max` has no wall of its own at this level. Volcano: guarantee, capability.
+    a resource missing in `max` has no wall of its own here. Volcano: guarantee, capability.
     The root of a cluster's tree has neither parent nor unit.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    cluster = models.ForeignKey(
-        Cluster, on_delete=models.PROTECT, related_name="queues"
-    )
-    unit = models.ForeignKey(
-        OrgUnit, null=True, on_delete=models.PROTECT, related_name="queues"
-    )
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="queues")
+    unit = models.ForeignKey(OrgUnit, null=True, on_delete=models.PROTECT, related_name="queues")
     parent = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="children"
     )
@@ -54,9 +50,7 @@ class Queue(models.Model):
     priority = models.PositiveIntegerField(default=0)
     lend_min = models.BooleanField(default=True)
     reclaimable = models.BooleanField(default=True)
-    policy = models.CharField(
-        max_length=16, choices=QueuePolicy, default=QueuePolicy.PRIORITY
-    )
+    policy = models.CharField(max_length=16, choices=QueuePolicy, default=QueuePolicy.PRIORITY)
     deserved = models.JSONField(null=True, blank=True)
     """Stated only by an imported manifest; None: computed by the scheduler."""
     state = models.CharField(max_length=16, choices=QueueState, default=QueueState.OPEN)
@@ -72,12 +66,8 @@ class Queue(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(
-                fields=["cluster", "name"], name="queue_name_unique"
-            ),
-            models.UniqueConstraint(
-                fields=["cluster", "unit"], name="queue_unit_unique"
-            ),
+            models.UniqueConstraint(fields=["cluster", "name"], name="queue_name_unique"),
+            models.UniqueConstraint(fields=["cluster", "unit"], name="queue_unit_unique"),
             models.UniqueConstraint(
                 fields=["cluster"],
                 name="queue_one_root",
@@ -101,12 +91,8 @@ class Queue(models.Model):
 class QueueClosure(models.Model):
     """One row for each (ancestor, descendant) pair, the pair of a queue with itself included."""
 
-    ancestor = models.ForeignKey(
-        Queue, on_delete=models.CASCADE, related_name="descendant_links"
-    )
-    descendant = models.ForeignKey(
-        Queue, on_delete=models.CASCADE, related_name="ancestor_links"
-    )
+    ancestor = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="descendant_links")
+    descendant = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="ancestor_links")
     depth = models.PositiveSmallIntegerField()
 
     class Meta:
@@ -115,9 +101,7 @@ class QueueClosure(models.Model):
                 fields=["ancestor", "descendant"], name="queue_closure_pair_unique"
             ),
         ]
-        indexes = [
-            models.Index(fields=["descendant", "depth"], name="queue_closure_up")
-        ]
+        indexes = [models.Index(fields=["descendant", "depth"], name="queue_closure_up")]
 
     def __str__(self) -> str:
         return f"{self.ancestor_id} > {self.descendant_id} ({self.depth})"

@@ -8,9 +8,7 @@ from scheduling.models.job import Job
 class Reservation(models.Model):
     """Amounts by node kept free for one job until it starts or the time is over."""
 
-    job = models.OneToOneField(
-        Job, on_delete=models.CASCADE, related_name="reservation"
-    )
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="reservation")
     amounts_by_node = models.JSONField()
     """Node name -> resource -> amount."""
     reason = models.CharField(max_length=20)

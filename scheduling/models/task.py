@@ -28,14 +28,10 @@ class Task(models.Model):
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="tasks")
     role = models.ForeignKey(Role, on_delete=models.CASCADE, related_name="tasks")
     index = models.PositiveIntegerField()
-    state = models.CharField(
-        max_length=12, choices=TaskState, default=TaskState.PENDING
-    )
+    state = models.CharField(max_length=12, choices=TaskState, default=TaskState.PENDING)
     attempt_number = models.PositiveIntegerField(default=0)
     """Of the newest attempt; 0 before the first."""
-    node = models.ForeignKey(
-        Node, null=True, on_delete=models.SET_NULL, related_name="+"
-    )
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="+")
     """Of the newest attempt."""
     reason_code = models.CharField(max_length=60, blank=True)
     reason_params = models.JSONField(default=dict)

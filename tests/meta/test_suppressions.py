@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.meta.source_tree import PACKAGES, python_files, where
 
 SUPPRESSION = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover)[^-#]*")
-WITH_REASON = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover)[^-#]*-\s*\S+")
+WITH_REASON = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover)[^-#]*[-#]\s*\S+")
 
 
 def _bare(path: Path) -> Iterator[int]:
@@ -23,7 +23,7 @@ def _bare(path: Path) -> Iterator[int]:
 
 
 def test_suppressions_end_in_a_reason() -> None:
-    """Each `noqa`, `type: ignore` and `pragma: no cover` is followed by a dash and its reason."""
+    """Each `noqa`, `type: ignore` and `pragma: no cover` is followed by its reason."""
     found = [where(path, line) for path in python_files(*PACKAGES, "tests") for line in _bare(path)]
 
     assert found == []
