@@ -57,9 +57,15 @@ def job_header_of(actor: Actor, job: Job) -> Context:
     """Return the header's context for a job at hand."""
     return {
         "job": job,
-        "status": status_line(job, _now()),
+        "status": status_line(job),
+        "now": _now(),
         "may_control": may(actor, Verb.JOB_CONTROL, job.unit_id, owner_id=job.owner_id),
     }
+
+
+def job_facts(actor: Actor, job_id: str, _argument: str) -> Context:
+    """Load what a job is and what one may do next."""
+    return {"job": job_queries.load_job(actor, job_id)}
 
 
 def job_tasks(actor: Actor, job_id: str, _argument: str) -> Context:
@@ -129,6 +135,7 @@ def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
 FRAGMENTS: dict[str, Fragment] = {
     "job_row": Fragment("jobs/_row_job.html", job_row),
     "job_header": Fragment("jobs/_header.html", job_header, is_personal=True),
+    "job_facts": Fragment("jobs/_facts.html", job_facts),
     "job_tasks": Fragment("jobs/_tasks.html", job_tasks),
     "job_history": Fragment("jobs/_history.html", job_history),
     "job_log": Fragment("jobs/_log_card.html", job_log, is_personal=True),

@@ -1,8 +1,6 @@
-"""A job's state in one sentence."""
+"""A job's state in one sentence; how long it lasts already is counted beside it."""
 
 from __future__ import annotations
-
-from datetime import datetime
 
 from django.utils.translation import gettext as _
 
@@ -12,36 +10,32 @@ from scheduling.models import Job
 from scheduling.models.job import JobPhase
 
 
-def status_line(job: Job, now: datetime) -> str:
-    """Say where a job stands, how long already, and what it waits for."""
+def status_line(job: Job) -> str:
+    """Say where a job stands and what it waits for."""
     teller = _TELLERS.get(JobPhase(job.phase))
-    words = teller(job, now) if teller else ""
+    words = teller(job) if teller else ""
     if job.message:
         words = f"{words} {job.message}"
     return words
 
 
-def _pending(job: Job, now: datetime) -> str:
-    waited = duration(now - job.created_at)
+def _pending(job: Job) -> str:
     if not job.reason_code:
-        return _("Queued for %(time)s; the scheduler has not looked at it yet.") % {"time": waited}
-    reason = sentence(job.reason_code, job.reason_params)
-    return _("Waiting for %(time)s. %(reason)s") % {"time": waited, "reason": reason}
+        return _("It is queued; the scheduler has not looked at it yet.")
+    return sentence(job.reason_code, job.reason_params)
 
 
-def _running(job: Job, now: datetime) -> str:
-    since = duration(now - job.started_at) if job.started_at else "–"  # noqa: RUF001 -- a dash, typeset
-    words = _("%(running)d of %(total)d tasks run, for %(time)s.") % {
+def _running(job: Job) -> str:
+    words = _("%(running)d of %(total)d tasks run.") % {
         "running": job.tasks_running,
         "total": job.tasks_total,
-        "time": since,
     }
     if job.tasks_pending and job.reason_code:
         words = f"{words} {sentence(job.reason_code, job.reason_params)}"
     return words
 
 
-def _ended(job: Job, _now: datetime) -> str:
+def _ended(job: Job) -> str:
     if job.started_at is None or job.finished_at is None:
         return _("It ended before it started.")
     values = {
@@ -51,20 +45,20 @@ def _ended(job: Job, _now: datetime) -> str:
     return _("It ran for %(time)s after waiting %(wait)s.") % values
 
 
-def _failed(job: Job, now: datetime) -> str:
+def _failed(job: Job) -> str:
     reason = sentence(job.reason_code, job.reason_params) if job.reason_code else ""
     counts = _("%(failed)d of %(total)d tasks failed.") % {
         "failed": job.tasks_failed,
         "total": job.tasks_total,
     }
-    return " ".join(part for part in (reason, counts, _ended(job, now)) if part)
+    return " ".join(part for part in (reason, counts, _ended(job)) if part)
 
 
-def _aborted(_job: Job, _now: datetime) -> str:
+def _aborted(_job: Job) -> str:
     return _("Suspended: it holds nothing and waits to be resumed.")
 
 
-def _leaving(job: Job, _now: datetime) -> str:
+def _leaving(job: Job) -> str:
     return _("%(count)d tasks are being stopped, with their time of grace.") % {
         "count": job.tasks_stopping
     }

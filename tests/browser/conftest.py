@@ -107,7 +107,7 @@ def visit(browser: Browser, address: str) -> Iterator[Callable[..., Visit]]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)  # the machine may be busy with other tests
         seen = Visit(page, address)
 
         def note(message: ConsoleMessage) -> None:
