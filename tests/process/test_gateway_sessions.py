@@ -16,7 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from scheduling.domain import clock, nodes
-from scheduling.models import Attempt, LogChunk, Node, Usage
+from scheduling.models import Attempt, Job, LogChunk, Node, Usage
 from tenants.models import OutboxRow
 from tests.process.fake_gateway import wait_for
 from tests.process.gateway_process import GatewayProcess, Installed
@@ -328,3 +328,22 @@ def test_health(gateway: GatewayProcess) -> None:
     """Probes and figures answer."""
     assert json.loads(httpx.get(f"{gateway.url}/healthz", trust_env=False).text) == {"status": "ok"}
     assert "terrace_gateway_sessions" in httpx.get(f"{gateway.url}/metrics", trust_env=False).text
+
+
+def test_poison_job_does_not_stop_others(installed: Installed, raw: RawNode) -> None:
+    """A launch that cannot be put together is set aside with its error; the next one is sent."""
+    connection, _ = raw.open()
+    connection.close()
+    node = Node.objects.get()
+    poison, healthy = (installed.submit(name, ["true"]) for name in ("poison", "healthy"))
+    (broken,) = installed.bind(poison, node)
+    (sound,) = installed.bind(healthy, node)
+    Job.objects.filter(id=poison.id).update(spec={"roles": "nonsense"})
+
+    connection, _ = raw.open()
+    command = protocol.decode(connection.recv(timeout=20))
+
+    assert isinstance(command, Launch)
+    assert command.attempt == str(sound.id)
+    row = wait_for(lambda: OutboxRow.objects.filter(key=str(broken.id), last_error__gt="").first())
+    assert "ValidationError" in row.last_error

@@ -13,7 +13,7 @@ import asyncio
 import json
 import re
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import IO, Any, Final
 from urllib.parse import parse_qs
 from uuid import UUID
@@ -36,6 +36,7 @@ from worker.protocol import SUPERSEDED
 log = structlog.get_logger(__name__)
 
 JOIN_BODY_BYTES: Final = 16_384
+AGAIN_SECONDS: Final = 1.0
 FILE_CHUNK_BYTES: Final = 1 << 18
 BEARER: Final = "Bearer "
 NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -79,10 +80,10 @@ class Gateway:
         self._collector = Collector()
         self._dispatcher = Dispatcher(self._hub)
         self._work = [
-            asyncio.create_task(_for_ever(self._collector.run_reports())),
-            asyncio.create_task(_for_ever(self._collector.run_beats())),
-            asyncio.create_task(_for_ever(self._dispatcher.listen())),
-            asyncio.create_task(_for_ever(self._dispatcher.run())),
+            asyncio.create_task(_for_ever(self._collector.run_reports)),
+            asyncio.create_task(_for_ever(self._collector.run_beats)),
+            asyncio.create_task(_for_ever(self._dispatcher.listen)),
+            asyncio.create_task(_for_ever(self._dispatcher.run)),
         ]
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -238,13 +239,14 @@ class Gateway:
                 raise HttpError(422, error.problems[0].code, str(error)) from error
 
 
-async def _for_ever(work: Coroutine[Any, Any, None]) -> None:
-    """Say it if work that should never end does: without it the gateway is deaf."""
-    try:
-        await work
-    except Exception:
-        log.exception("gateway.work_ended")
-        raise
+async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Begin again work that should never end, and say so: without it the gateway is deaf."""
+    while True:
+        try:
+            await work()
+        except Exception:  # top of a loop
+            log.exception("gateway.work_ended", work=work.__qualname__)
+        await asyncio.sleep(AGAIN_SECONDS)
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes:

@@ -9,18 +9,22 @@ from dataclasses import dataclass
 from typing import IO, Final
 from uuid import UUID
 
+import structlog
 from django.core.files.base import File
 from django.core.files.storage import default_storage
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from scheduling.domain import clock, files, launches, nodes, reports
 from scheduling.models import Node
 from scheduling.models.node import NodeState
 from tenants.domain import outbox
 from tenants.domain.errors import NotFound
+from tenants.models import OutboxRow
 from worker.gateway import translation
 from worker.gateway.translation import UntranslatableError
 from worker.protocol import LAPSED, REMOVED, SUPERSEDED, Hello, Launch, Report, Stop
+
+log = structlog.get_logger(__name__)
 
 COPY: Final = f"{socket.gethostname()}:{os.getpid()}"
 """How this copy of the gateway is named in the rows of the sessions it holds."""
@@ -128,7 +132,7 @@ def claim(node_ids: Collection[UUID], limit: int) -> tuple[dict[UUID, list[Launc
     """Take commands that are due; return them by node, in order, and how many rows that took."""
     rows = outbox.claim_node_commands(node_ids, limit, clock.database_now())
     listed = [row for rows_of_node in rows.values() for row in rows_of_node]
-    orders = launches.compose(listed)
+    orders = _compose(listed)
     if orders.void:
         outbox.done(orders.void)
     commands: dict[UUID, list[Launch | Stop]] = {}
@@ -142,6 +146,25 @@ def claim(node_ids: Collection[UUID], limit: int) -> tuple[dict[UUID, list[Launc
                 continue
             commands.setdefault(node_id, []).append(command)
     return commands, len(listed)
+
+
+def _compose(rows: Sequence[OutboxRow]) -> launches.Orders:
+    """Put commands together; one that cannot be is put back by itself, for later or for good."""
+    try:
+        return launches.compose(rows)
+    except DatabaseError:
+        raise
+    except Exception as error:  # a poison job must not keep the others from starting
+        if len(rows) == 1:
+            log.exception("gateway.command_not_composed", key=rows[0].key)
+            outbox.failed(rows[0], f"{type(error).__name__}: {error}", clock.database_now())
+            return launches.Orders({}, {}, [])
+    parts = [_compose([row]) for row in rows]
+    return launches.Orders(
+        launches={key: order for part in parts for key, order in part.launches.items()},
+        stops={key: order for part in parts for key, order in part.stops.items()},
+        void=[key for part in parts for key in part.void],
+    )
 
 
 def done(command_ids: Collection[int]) -> None:
