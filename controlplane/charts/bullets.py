@@ -38,7 +38,7 @@ def bullets(
         bullet(
             name,
             minimum=minimum.get(name, 0),
-            deserved=deserved.get(name, 0),
+            deserved=deserved.get(name),
             allocated=allocated.get(name, 0),
             maximum=maximum.get(name, capacity.get(name)),
         )
@@ -48,15 +48,18 @@ def bullets(
 
 
 def bullet(
-    resource: str, *, minimum: int, deserved: int, allocated: int, maximum: int | None
+    resource: str, *, minimum: int, deserved: int | None, allocated: int, maximum: int | None
 ) -> Bullet:
-    """Measure one bar; its full length is the max, or the largest amount where there is none."""
-    whole = max(maximum or 0, deserved, allocated, minimum, 1)
-    inside = min(allocated, deserved)
+    """Measure one bar; its full length is the max, or the largest amount where there is none.
+
+    `deserved` None: the scheduler sets no bound for this resource, so nothing of it is borrowed.
+    """
+    whole = max(maximum or 0, deserved or 0, allocated, minimum, 1)
+    inside = allocated if deserved is None else min(allocated, deserved)
     return Bullet(
         resource=resource,
         used_percent=_percent(inside, whole),
-        deserved_percent=_percent(deserved, whole),
+        deserved_percent=_percent(inside if deserved is None else deserved, whole),
         over_percent=_percent(allocated - inside, whole),
         min_percent=_percent(minimum, whole),
         has_min=minimum > 0,
@@ -69,14 +72,15 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _summary(
-    resource: str, minimum: int, deserved: int, allocated: int, maximum: int | None
+    resource: str, minimum: int, deserved: int | None, allocated: int, maximum: int | None
 ) -> str:
     parts = [
         _("%(used)s %(name)s used")
         % {"used": amount(allocated, resource), "name": resource_name(resource)},
-        _("deserves %(amount)s") % {"amount": amount(deserved, resource)},
     ]
-    if allocated > deserved:
+    if deserved is not None:
+        parts.append(_("deserves %(amount)s") % {"amount": amount(deserved, resource)})
+    if deserved is not None and allocated > deserved:
         parts.append(_("borrows %(amount)s") % {"amount": amount(allocated - deserved, resource)})
     if minimum:
         parts.append(_("min %(amount)s") % {"amount": amount(minimum, resource)})

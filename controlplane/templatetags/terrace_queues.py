@@ -21,7 +21,7 @@ def share_bar(row: QueueRow, resource: str) -> dict[str, Any]:
         "bar": bullet(
             resource,
             minimum=row.min.get(resource, 0),
-            deserved=row.deserved.get(resource, 0),
+            deserved=row.deserved.get(resource),
             allocated=row.allocated.get(resource, 0),
             maximum=row.max.get(resource),
         )
