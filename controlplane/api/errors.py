@@ -111,6 +111,7 @@ def document_of(error: DomainError) -> dict[str, object]:
             sentence(error.code, error.params),
             params=dict(error.params),
             difference=_difference(error.current),
+            current=_table(error.current),
         )
     # NotFound: the same body for what is not there and what is not to be seen.
     return problem(404, "not_found", NOT_FOUND)
@@ -133,6 +134,13 @@ def _difference(current: object) -> list[dict[str, object]]:
         for one in current
         if isinstance(one, QueueDifference)
     ]
+
+
+def _table(current: object) -> list[Mapping[str, object]]:
+    """Write a table that is changed as a whole, as it is now."""
+    if not isinstance(current, list | tuple):
+        return []
+    return [line for line in current if isinstance(line, Mapping)]
 
 
 def _framework(error: exceptions.APIException) -> tuple[dict[str, object], dict[str, str]]:

@@ -38,6 +38,7 @@ class ProblemOut(serializers.Serializer[Any]):
     ask = serializers.ListField(child=serializers.CharField(), required=False)
     params = serializers.DictField(required=False)
     difference = serializers.ListField(child=serializers.DictField(), required=False)
+    current = serializers.ListField(child=serializers.DictField(), required=False)
 
 
 _MEANINGS = {
@@ -46,7 +47,7 @@ _MEANINGS = {
     403: "You see it and may not do this; `ask` names who may.",
     404: "It is not there, or not for you to see.",
     409: "Its state does not allow this now.",
-    412: "Somebody changed it since; `difference` says what.",
+    412: "Somebody changed it since; `difference` or `current` says what.",
     413: "The body is too large.",
     415: "The body is of another type than is read here.",
     422: "The input breaks rules; `errors` lists them.",

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
-from scheduling.models import Cluster, ImageRule
+from scheduling.models import Cluster, ImageRule, Node
+from scheduling.models.node import NodeState
 from tenants.domain import access, audit, notify
 from tenants.domain.access import Actor, Verb
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
-from tenants.models import OrgUnit
+from tenants.models import OrgClosure, OrgUnit
 
 MOST_RULES = 500
 LONGEST_PATTERN = 300
@@ -34,15 +36,53 @@ class RuleEdit:
 
 
 def rules(*, actor: Actor, cluster_id: UUID) -> list[ImageRule]:
-    """Return the table in the order in which it decides.
+    """Return the table in the order in which it decides; rules of foreign units are left out.
 
     Raises:
         NotFound: the actor may not see the installation's runtimes.
     """
     access.require(actor, Verb.RUNTIME_READ, None, what="cluster")
-    return list(
-        ImageRule.objects.filter(cluster_id=cluster_id).select_related("unit").order_by("position")
+    rows = _rows(cluster_id)
+    scope = access.reads(actor, Verb.ORG_READ)
+    if scope.sees_everything:
+        return rows
+    units = scope.readable_units
+    known = set(
+        OrgClosure.objects.filter(Q(ancestor__in=units) | Q(descendant__in=units)).values_list(
+            "ancestor_id", "descendant_id"
+        )
     )
+    near = {unit_id for link in known for unit_id in link}
+    return [row for row in rows if row.unit_id is None or row.unit_id in near]
+
+
+def offered_runtimes(cluster_id: UUID) -> dict[str, int]:
+    """Return how many nodes offer each runtime, by its name."""
+    nodes = Node.objects.filter(cluster_id=cluster_id).exclude(state=NodeState.REMOVED)
+    offered = nodes.exclude(runtimes=[]).values_list("runtimes", flat=True)
+    count = Counter(str(one.get("name", "")) for runtimes in offered for one in runtimes)
+    return {name: count[name] for name in sorted(count) if name}
+
+
+def unit_paths() -> dict[UUID, str]:
+    """Return each unit's names from its tenant down, `lab/vision`; where two are alike, their ids.
+
+    For who edits the table: no rights are asked here. One query, linear in the units.
+    """
+    units = {row[0]: row[1:] for row in OrgUnit.objects.values_list("id", "name", "parent_id")}
+    paths: dict[UUID, str] = {}
+
+    def path(unit_id: UUID) -> str:
+        if unit_id not in paths:
+            name, parent_id = units[unit_id]
+            paths[unit_id] = f"{path(parent_id)}/{name}" if parent_id else name
+        return paths[unit_id]
+
+    count = Counter(path(unit_id) for unit_id in units)
+    return {
+        unit_id: text if count[text] == 1 else str(unit_id)
+        for unit_id, text in sorted(paths.items(), key=lambda pair: pair[1])
+    }
 
 
 def replace_rules(
@@ -67,7 +107,7 @@ def replace_rules(
         cluster = Cluster.objects.select_for_update().filter(id=cluster_id).first()
         if cluster is None:
             raise NotFound("cluster")
-        before = _as_lines(rules(actor=actor, cluster_id=cluster_id))
+        before = _as_lines(_rows(cluster_id))
         if cluster.version != expected_version:
             params = {"expected": expected_version, "version": cluster.version}
             raise Conflict("version", params, current=before)
@@ -97,6 +137,11 @@ def replace_rules(
     return rows
 
 
+def _rows(cluster_id: UUID) -> list[ImageRule]:
+    rows = ImageRule.objects.filter(cluster_id=cluster_id).select_related("unit")
+    return list(rows.order_by("position"))
+
+
 def _require_valid(edits: Sequence[RuleEdit]) -> None:
     problems: list[Problem] = []
     if len(edits) > MOST_RULES:
@@ -109,7 +154,7 @@ def _require_valid(edits: Sequence[RuleEdit]) -> None:
         problems += _length_problems(f"{place}.pattern", edit.pattern, LONGEST_PATTERN)
         problems += _length_problems(f"{place}.runtime", edit.runtime, LONGEST_RUNTIME)
         if edit.unit_id is not None and edit.unit_id not in known:
-            problems.append(Problem(f"{place}.unit", "unit_missing"))
+            problems.append(Problem(f"{place}.unit_id", "unit_missing"))
         first = seen.setdefault((edit.pattern, edit.unit_id), number)
         if first != number:
             problems.append(
@@ -133,7 +178,7 @@ def _as_lines(rows: Sequence[ImageRule]) -> list[dict[str, str | None]]:
         {
             "pattern": row.pattern,
             "runtime": row.runtime,
-            "unit": str(row.unit_id) if row.unit_id else None,
+            "unit_id": str(row.unit_id) if row.unit_id else None,
         }
         for row in rows
     ]

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from controlplane.api.v1 import job_parts, jobs, nodes, people, queues
+from controlplane.api.v1 import image_rules, job_parts, jobs, nodes, people, queues
 from scheduling.domain import nodes as node_acts
 from scheduling.domain.jobs import JobAction
 
@@ -48,6 +48,7 @@ urlpatterns = [
     ),
     path("clusters", nodes.ClustersView.as_view()),
     path("clusters/<uuid:cluster_id>/cycles", nodes.CyclesView.as_view()),
+    path("clusters/<uuid:cluster_id>/image-rules", image_rules.ImageRulesView.as_view()),
     path("units", people.UnitsView.as_view()),
     path("units/<uuid:unit_id>", people.UnitDetailView.as_view()),
     path("users", people.UsersView.as_view()),

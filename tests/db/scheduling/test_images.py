@@ -66,7 +66,7 @@ def test_a_second_editor_is_told_of_the_first(people: People, queues: Queues) ->
         )
 
     assert refused.value.current == [
-        {"pattern": "docker.io/library/python:*", "runtime": "python", "unit": None}
+        {"pattern": "docker.io/library/python:*", "runtime": "python", "unit_id": None}
     ]
     assert Cluster.objects.get(id=cluster.id).version == 2
 
