@@ -161,7 +161,9 @@ function hear(event) {
 function connect() {
   clearTimeout(retry);
   if (socket || isSignedOut || document.hidden) return;
-  const opened = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/live/`);
+  const opened = new WebSocket(
+    `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/live/`,
+  );
   socket = opened;
   opened.addEventListener("open", () => {
     [sequence, followed, failures, heardAt] = [new Sequence(), new Map(), 0, Date.now()];
@@ -175,7 +177,8 @@ function connect() {
     isSignedOut = event.code === SIGNED_OUT;
     showState(isSignedOut ? "signed-out" : failures ? "polling" : "offline");
     failures += 1;
-    if (!isSignedOut && !document.hidden) retry = setTimeout(connect, pauseMs(failures, Math.random()));
+    if (!isSignedOut && !document.hidden)
+      retry = setTimeout(connect, pauseMs(failures, Math.random()));
   });
 }
 
@@ -187,7 +190,8 @@ function disconnect() {
 
 /** Ask by HTTP while no socket comes through. */
 async function poll() {
-  if (socket?.readyState === WebSocket.OPEN || isSignedOut || document.hidden || failures < 2) return;
+  if (socket?.readyState === WebSocket.OPEN || isSignedOut || document.hidden || failures < 2)
+    return;
   const query = new URLSearchParams();
   for (const [key, has] of present()) {
     query.append("region", key);

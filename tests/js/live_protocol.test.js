@@ -33,8 +33,14 @@ test("a gap in the frames is noticed once, and counting goes on behind it", () =
 });
 
 test("only what changed on the page is told to the server", () => {
-  const followed = new Map([["a", "1"], ["b", "2"]]);
-  const present = new Map([["b", "3"], ["c", ""]]);
+  const followed = new Map([
+    ["a", "1"],
+    ["b", "2"],
+  ]);
+  const present = new Map([
+    ["b", "3"],
+    ["c", ""],
+  ]);
 
   const told = difference(followed, present);
 

@@ -1,6 +1,7 @@
 """Who gets in, and how little a refusal says."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.urls import URLPattern, get_resolver
@@ -9,6 +10,7 @@ from rest_framework.test import APIClient
 from controlplane.api.v1.urls import urlpatterns
 from tenants.domain.access import load_actor
 from tenants.domain.tokens import create_token, revoke_token
+from tenants.models import ApiToken
 from tests.web.api.conftest import As, Site
 
 pytestmark = pytest.mark.django_db
@@ -41,10 +43,15 @@ def test_all_addresses_are_found() -> None:
     assert get_resolver().resolve("/api/v1/jobs:batch").route == "api/v1/jobs:batch"
 
 
-def token_client(site: Site, **fields: object) -> tuple[APIClient, object]:
+def token_client(site: Site, **fields: Any) -> tuple[APIClient, ApiToken]:
     """Return a client with a token of Bob's."""
     now = datetime.now(UTC)
-    given = {"verbs": [], "unit": None, "expires_at": now + timedelta(days=1), **fields}
+    given: dict[str, Any] = {
+        "verbs": [],
+        "unit": None,
+        "expires_at": now + timedelta(days=1),
+        **fields,
+    }
     token, secret = create_token(
         actor=load_actor(site.people.bob), user=site.people.bob, name="ci", now=now, **given
     )

@@ -7,7 +7,7 @@ import yaml
 
 from scheduling.models import Job
 from scheduling.models.job import JobPhase
-from tenants.models import AuditRow, IdempotencyKey
+from tenants.models import AuditRow, GrantRole, IdempotencyKey
 from tests.factories.demo import make_job
 from tests.web.api.conftest import As, Site
 
@@ -54,9 +54,10 @@ def test_pages_give_every_job_once(site: Site, as_user: As) -> None:
         make_job(site.robots, site.people.bob, f"more-{n}", site.bobs.created_at)
     client = as_user(site.people.bob)
 
-    names, after = [], ""
+    names: list[str] = []
+    after: str | None = ""
     while after is not None:
-        page = client.get(JOBS, {"limit": 2, "after": after}).json()
+        page = client.get(JOBS, {"limit": "2", "after": after}).json()
         names += [job["name"] for job in page["items"]]
         after = page["next"]
 
@@ -230,7 +231,7 @@ def test_values_of_variables_are_hidden_from_viewers(
     from tests.people import make_grant, make_user
 
     viewer = make_user("viewer")
-    make_grant(viewer, "viewer", site.people.lab)
+    make_grant(viewer, GrantRole.VIEWER, site.people.lab)
     made = as_user(site.people.bob).post(JOBS, document, format="json").json()
     addresses = [f"{JOBS}/{made['id']}", f"{JOBS}/{made['id']}/manifest"]
 

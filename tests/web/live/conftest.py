@@ -28,7 +28,7 @@ from tests.web.live.harness import (
 @pytest.fixture
 def probe(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offer a fragment `probe` that depends on the reader's rights only."""
-    engine = engines["django"].engine
+    engine = engines["django"].engine  # type: ignore[attr-defined]  # Django's own backend has it
     monkeypatch.setattr(engine, "dirs", [*engine.dirs, Path(__file__).parent / "templates"])
     monkeypatch.setitem(FRAGMENTS, "probe", PROBE)
     RENDERED.clear()

@@ -70,7 +70,9 @@ class Socket(ApplicationCommunicator):
             "headers": headers,
             "subprotocols": [],
         }
-        super().__init__(URLRouter(websocket_urlpatterns), scope)
+        super().__init__(  # type: ignore[no-untyped-call]  # channels has no types
+            URLRouter(websocket_urlpatterns), scope
+        )
 
     async def open(self) -> bool:
         """Shake hands; tell whether it was accepted."""

@@ -16,6 +16,7 @@ from controlplane.pages import fragments
 from scheduling.domain.jobs import suspend_job
 from scheduling.models import Attempt, Job, LogChunk, Node
 from tenants.domain.access import load_actor
+from tenants.models import GrantRole
 from tests.people import NOW, People, make_grant, make_user
 from tests.web.live.harness import OpenPage, hint, key_of, suspend
 
@@ -69,7 +70,7 @@ async def test_log_needs_the_right_to_logs(people: People, job: Job, open_page: 
     attempt = await sync_to_async(start)(job)
     await sync_to_async(log_line)(attempt, 0, b"secret")
     viewer = await sync_to_async(make_user)("viewer")
-    await sync_to_async(make_grant)(viewer, "viewer", people.lab)
+    await sync_to_async(make_grant)(viewer, GrantRole.VIEWER, people.lab)
     page = await open_page(viewer)
 
     await page.follow(log_key(attempt))

@@ -240,7 +240,7 @@ async def test_regions_beyond_the_limit_are_refused_by_name(
 
     await page.follow(*keys)
 
-    refused = []
+    refused: list[object] = []
     while not refused:
         refused = [one for one in await page.frame() if "refused" in one]
     assert refused == [{"key": keys[-1], "refused": "limit", "limit": hub.MAX_REGIONS}]
