@@ -543,7 +543,9 @@ class Session:
         index = self.tables.nodes.index
         for reservation in self.snapshot.reservations:
             row = self.tables.rows.get(reservation.job)
-            if row is None or not row.pending_count or reservation.expires_at <= self.now:
+            if row is None or not row.pending_count or not row.job.is_runnable:
+                continue
+            if reservation.expires_at <= self.now:
                 continue
             self.keep(reservation, index=index)
 

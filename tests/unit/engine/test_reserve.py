@@ -76,3 +76,14 @@ def test_one_reservation_per_queue() -> None:
     outcome = cycle(STARVED.format(sla=500, limit=5000) + "job q/big2: 1 x gpu=4 created=1 sla=500")
 
     assert [r.job for r in outcome.plan.reservations] == ["q/big"]
+
+
+def test_suspended_job_keeps_no_room() -> None:
+    """Room kept for a job that must not run any more is given up."""
+    after = settled(cycle(STARVED.format(sla=500, limit=5000)))
+    jobs = tuple(replace(j, is_runnable=j.key != "q/big") for j in after.jobs)
+
+    outcome = cycle(replace(after, jobs=jobs))
+
+    assert outcome.plan.reservations == ()
+    assert outcome.reason("q/big").code == ReasonCode.NOT_RUNNABLE

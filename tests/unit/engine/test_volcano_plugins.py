@@ -19,6 +19,7 @@ from scheduling.engine.types import (
     ActionConfig,
     Config,
     Job,
+    Node,
     PluginConfig,
     Queue,
     Snapshot,
@@ -212,3 +213,110 @@ def test_cooldown_spares_what_has_just_started(cooldown: str, count: int) -> Non
     outcome = cycle(state, config=config("priority", "cdp", actions="preempt"))
 
     assert len(outcome.evicted) == count
+
+
+RULES = (
+    '{"affinity": {"required": ["g1"], "preferred": ["g2"]}, "anti_affinity": {"required": ["g3"]}}'
+)
+
+
+def test_nodegroup_filters_and_scores_by_the_queues_rules() -> None:
+    """Required groups come before preferred ones; others, and nodes outside, are not used."""
+    state = read("""
+        nodes  n1: cpu=1 label.volcano.sh/nodegroup-name=g1
+        nodes  n2: cpu=2 label.volcano.sh/nodegroup-name=g2
+        nodes  n3: cpu=9 label.volcano.sh/nodegroup-name=g3
+        nodes  n4: cpu=9
+        queue  q:
+        job    q/j: 4 x cpu=1 min=1
+    """)
+    ruled = replace(state.queues[0], annotations={"terrace/node-group-affinity": RULES})
+
+    outcome = cycle(replace(state, queues=(ruled,)), config=config("gang", "nodegroup"))
+
+    assert outcome.binds == {"q/j-0": "n1", "q/j-1": "n2", "q/j-2": "n2"}
+
+
+@pytest.mark.parametrize(("limit", "count"), [('{"g1": {"cpu": 2000}}', 2), ("broken", 0)])
+def test_nodegroup_limit_is_booked_task_by_task(limit: str, count: int) -> None:
+    """Two cores of a group are the queue's limit; a text that cannot be read lets nothing in."""
+    state = read("""
+        nodes  n1: cpu=9 label.volcano.sh/nodegroup-name=g1
+        queue  q:
+        job    q/j: 4 x cpu=1 min=1
+    """)
+    annotations = {
+        "terrace/node-group-affinity": RULES,
+        "volcano.sh/nodegroup-resource-limits": limit,
+    }
+    ruled = replace(state.queues[0], annotations=annotations)
+
+    outcome = cycle(replace(state, queues=(ruled,)), config=config("gang", "nodegroup"))
+
+    assert len(outcome.binds) == count
+
+
+def loaded(name: str, cpu: int, *, age: float = 0.0) -> Node:
+    """Return a node with a measured load."""
+    node = read(f"nodes {name}: cpu=8").nodes[0]
+    return replace(
+        node,
+        annotations={
+            "terrace/usage-cpu-percent": str(cpu),
+            "terrace/usage-memory-percent": "10",
+            "terrace/usage-measured-at": str(1000.0 - age),
+        },
+    )
+
+
+def test_usage_keeps_off_busy_nodes_and_prefers_idle_ones() -> None:
+    """Above the threshold nothing is placed; below it the idler node is taken."""
+    state = read("queue q:\njob q/j: 1 x cpu=1")
+    nodes = (loaded("a", 90), loaded("b", 60), loaded("c", 20))
+
+    outcome = cycle(replace(state, nodes=nodes), config=config("gang", "usage"))
+
+    assert outcome.binds == {"q/j-0": "c"}
+
+
+def test_usage_ignores_a_stale_measurement() -> None:
+    """A load measured long ago neither blocks nor recommends a node."""
+    state = read("queue q:\njob q/j: 1 x cpu=1")
+
+    outcome = cycle(
+        replace(state, nodes=(loaded("a", 90, age=900),)), config=config("gang", "usage")
+    )
+
+    assert outcome.binds == {"q/j-0": "a"}
+
+
+def test_resource_strategy_spares_nodes_with_scarce_devices() -> None:
+    """A task without GPUs goes where there are none, whatever is idle there."""
+    plugin = PluginConfig(
+        "resource-strategy-fit",
+        {
+            "resources": '{"cpu": {"type": "MostAllocated", "weight": 1}}',
+            "sra": '{"enable": true, "resources": "nvidia.com/gpu", "weight": 100}',
+        },
+    )
+
+    outcome = cycle(
+        "nodes a: cpu=8 gpu=1\nnodes b: cpu=9\nqueue q:\njob q/j: 1 x cpu=1", config=config(plugin)
+    )
+
+    assert outcome.binds == {"q/j-0": "b"}
+
+
+def test_drf_evicts_only_from_the_larger_share() -> None:
+    """Two of three GPUs are held by one job: it gives one up to a job that holds none."""
+    outcome = cycle(
+        """
+        nodes  n1: gpu=2
+        queue  q:
+        job    q/old: 2 x gpu=1 min=0 running n1*2 phase=Running
+        job    q/new: 1 x gpu=1 phase=Inqueue
+    """,
+        config=config("gang", "drf", actions="preempt"),
+    )
+
+    assert outcome.evicted == ["q/old-1"]
