@@ -17,6 +17,7 @@ from controlplane.charts import bullets as bullet_charts
 from controlplane.charts import queue_tree as tree_chart
 from controlplane.forms import queues as forms
 from controlplane.forms.queues import QueueForm
+from controlplane.pages.fragments import with_groups
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
 from scheduling.domain import queue_preview
@@ -64,12 +65,9 @@ def _show_tree(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    groups = {row.parent_id for row in rows}
     context = {
         "cluster": cluster,
-        "rows": [
-            (row, row.id in groups, form.rows.get(str(row.id)) if form else None) for row in rows
-        ],
+        "rows": with_groups(rows, form),
         "form": form,
         "resource": resource,
         "resources": forms.RESOURCES,

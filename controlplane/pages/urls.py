@@ -52,4 +52,5 @@ urlpatterns = [
     path("cluster/nodes/<str:name>/act/", cluster.node_act, name="node_act"),
     path("activity/", activity.feed, name="activity"),
     path("admin/health/", admin_area.health, name="health"),
+    path("admin/images/", admin_area.images, name="images"),
 ]

@@ -70,5 +70,6 @@ export function init(table) {
     else return;
     event.preventDefault();
   });
+  table.addEventListener("terrace:morphed", draw);
   draw();
 }

@@ -19,7 +19,9 @@ OF_A_JOB = sorted(name for name in FRAGMENTS if name.startswith("job_"))
 
 
 def _object_id(site: Site, name: str, user: User) -> str:
-    ids = SimpleNamespace(job=site.bobs.id, my=user.id, cluster=site.cluster.id)
+    ids = SimpleNamespace(
+        job=site.bobs.id, my=user.id, cluster=site.cluster.id, queue=site.cluster.id
+    )
     return str(getattr(ids, name.partition("_")[0]))
 
 
