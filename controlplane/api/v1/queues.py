@@ -198,7 +198,7 @@ class QueueDetailView(QueueView):
     @extend_schema(
         operation_id="queues_delete",
         parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, required=True)],
-        responses=problems({204: None}, 403, 404, 409, 412, 428),
+        responses=problems({204: None}, 403, 404, 409, 412, 422, 428),
     )
     def delete(self, request: Request, queue_id: UUID) -> Response:
         """Delete a closed queue that never had jobs."""
