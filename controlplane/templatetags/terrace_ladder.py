@@ -23,6 +23,14 @@ def rung_facts(rung: Any) -> list[str]:
     return list(teller(rung.facts)) if teller and rung.facts else []
 
 
+@register.filter
+def lacks_runtime(rung: Any) -> bool:
+    """Tell whether nodes were refused because they offer no runtime for an image."""
+    return rung.name == "nodes" and any(
+        numbers["histogram"].get("runtime") for numbers in (rung.facts or {}).values()
+    )
+
+
 @register.simple_tag
 def rung_label(name: str) -> str:
     """Return what a rung asks."""

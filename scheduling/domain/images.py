@@ -69,13 +69,14 @@ def unit_paths() -> dict[UUID, str]:
 
     For who edits the table: no rights are asked here. One query, linear in the units.
     """
-    units = {row[0]: row[1:] for row in OrgUnit.objects.values_list("id", "name", "parent_id")}
+    units = {unit.id: unit for unit in OrgUnit.objects.only("id", "name", "parent")}
     paths: dict[UUID, str] = {}
 
     def path(unit_id: UUID) -> str:
         if unit_id not in paths:
-            name, parent_id = units[unit_id]
-            paths[unit_id] = f"{path(parent_id)}/{name}" if parent_id else name
+            unit = units[unit_id]
+            above = f"{path(unit.parent_id)}/" if unit.parent_id is not None else ""
+            paths[unit_id] = above + unit.name
         return paths[unit_id]
 
     count = Counter(path(unit_id) for unit_id in units)

@@ -65,7 +65,9 @@ def test_rules_of_foreign_units_are_not_told(site: Site, as_user: As) -> None:
     """Bob reads rules for all, his tenant and a team below him; none of a sibling or stranger."""
     people = site.people
     units = (None, people.lab, people.robots, people.speech, people.mill)
-    edits = [RuleEdit(f"image-{n}", "python", unit and unit.id) for n, unit in enumerate(units)]
+    edits = [
+        RuleEdit(f"image-{n}", "python", unit.id if unit else None) for n, unit in enumerate(units)
+    ]
     images.replace_rules(
         actor=load_actor(people.root),
         cluster_id=site.cluster.id,

@@ -22,6 +22,7 @@ LISTS = (
     "/cluster/",
     "/queues/vision/",
     "/activity/",
+    "/admin/images/",
 )
 TABS = ("", "tasks/", "timeline/", "logs/", "metrics/", "spec/", "events/", "files/")
 MOST = 15

@@ -10,7 +10,16 @@ from tests.web.pages.conftest import Site
 
 Browse = Callable[[User], Client]
 
-EVERYBODY = ("/", "/jobs/", "/jobs/new/", "/queues/", "/cluster/", "/activity/", "/palette/")
+EVERYBODY = (
+    "/",
+    "/jobs/",
+    "/jobs/new/",
+    "/queues/",
+    "/cluster/",
+    "/activity/",
+    "/admin/images/",
+    "/palette/",
+)
 JOB_TABS = ("", "tasks/", "timeline/", "metrics/", "why/", "spec/", "events/", "files/")
 
 
