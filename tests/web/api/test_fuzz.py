@@ -1,4 +1,4 @@
-"""Made-up requests from the description: none makes the server fail, none gets an unlisted answer."""
+"""Made-up requests from the description: the server never fails and answers as it is listed."""
 
 from __future__ import annotations
 
