@@ -15,7 +15,7 @@ from scheduling.domain import images as image_domain
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.models import Cluster, ImageRule
 from tenants.domain.access import Verb, may, require
-from tenants.domain.errors import Conflict, Invalid
+from tenants.domain.errors import Conflict
 
 REDIS_TIMEOUT_SECONDS = 1.0
 
@@ -65,23 +65,22 @@ def _change_rules(request: PageRequest, cluster: Cluster) -> HttpResponse:
         form.rearrange(action)
         return _show_rules(request, cluster, form)
     edits = form.edits(image_domain.unit_paths())
+    form.take(image_domain.problems_of(edits))
+    if not form.is_valid:
+        return _show_rules(request, cluster, form, status=422)
     try:
-        if form.is_valid:
-            image_domain.replace_rules(
-                actor=request.actor,
-                cluster_id=cluster.id,
-                edits=edits,
-                expected_version=form.version,
-                now=now(),
-                reason=form.reason,
-            )
-            messages.success(request, _("Saved; the next cycle plans by this table."))
-            return HttpResponseRedirect(request.get_full_path())
-    except Invalid as error:
-        form.take(error.problems)
+        image_domain.replace_rules(
+            actor=request.actor,
+            cluster_id=cluster.id,
+            edits=edits,
+            expected_version=form.version,
+            now=now(),
+            reason=form.reason,
+        )
     except Conflict:
         return _show_conflict(request, cluster, form)
-    return _show_rules(request, cluster, form, status=422)
+    messages.success(request, _("Saved; the next cycle plans by this table."))
+    return HttpResponseRedirect(request.get_full_path())
 
 
 def _show_conflict(request: PageRequest, cluster: Cluster, form: RulesForm) -> HttpResponse:

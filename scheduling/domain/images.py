@@ -103,7 +103,9 @@ def replace_rules(
         Conflict: the table was changed since `expected_version` of the cluster was read.
     """
     access.require(actor, Verb.RUNTIME_ADMIN, None, what="cluster")
-    _require_valid(edits)
+    problems = problems_of(edits)
+    if problems:
+        raise Invalid(problems)
     with transaction.atomic():
         cluster = Cluster.objects.select_for_update().filter(id=cluster_id).first()
         if cluster is None:
@@ -143,7 +145,8 @@ def _rows(cluster_id: UUID) -> list[ImageRule]:
     return list(rows.order_by("position"))
 
 
-def _require_valid(edits: Sequence[RuleEdit]) -> None:
+def problems_of(edits: Sequence[RuleEdit]) -> list[Problem]:
+    """Return every rule of the table that a new one breaks; paths count from `rules[0]`."""
     problems: list[Problem] = []
     if len(edits) > MOST_RULES:
         problems.append(Problem("rules", "too_many", {"count": len(edits), "limit": MOST_RULES}))
@@ -161,8 +164,7 @@ def _require_valid(edits: Sequence[RuleEdit]) -> None:
             problems.append(
                 Problem(f"{place}.pattern", "rule_repeated", {"first": first, "number": number})
             )
-    if problems:
-        raise Invalid(problems)
+    return problems
 
 
 def _length_problems(place: str, text: str, longest: int) -> list[Problem]:

@@ -23,8 +23,9 @@ def _paths(site: Site) -> list[str]:
     job = f"/jobs/{site.bobs.id}/"
     tabs = ("", "tasks/", "timeline/", "logs/", "metrics/", "why/", "spec/", "events/", "files/")
     shared = ("/", "/jobs/", "/jobs/new/", "/jobs/new/?as=yaml", "/queues/", "/queues/?edit=1")
-    machines = ("/queues/robots/", "/cluster/", "/cluster/nodes/gpu-01/", "/admin/health/")
-    return [*shared, *machines, "/activity/", *(job + tab for tab in tabs)]
+    machines = ("/queues/robots/", "/cluster/", "/cluster/nodes/gpu-01/")
+    admin = ("/admin/health/", "/admin/images/")
+    return [*shared, *machines, *admin, "/activity/", *(job + tab for tab in tabs)]
 
 
 def _run(site: Site) -> None:

@@ -151,12 +151,12 @@ def test_problems_stand_at_their_rows(site: Site, browse: Browse) -> None:
 
 
 def test_unknown_unit_stands_at_its_row(site: Site, browse: Browse) -> None:
-    """A unit that is not there is told at its field; nothing is saved."""
-    page = browse(site.people.root).post(PATH, form(PYTHON, ("a:*", "python", "lab/nowhere")))
+    """A unit that is not there is told at its field, with what else is wrong there."""
+    page = browse(site.people.root).post(PATH, form(PYTHON, ("a:*", "", "lab/nowhere")))
 
     text = page.content.decode()
     assert page.status_code == 422
-    assert [sorted(row.errors) for row in page.context["form"].rows] == [[], ["unit"]]
+    assert [sorted(row.errors) for row in page.context["form"].rows] == [[], ["runtime", "unit"]]
     assert 'id="unit-2-error"' in text
     assert "There is no such org unit" in text
     assert table() == []
