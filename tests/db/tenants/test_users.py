@@ -176,11 +176,13 @@ def test_two_admins_disable_each_other() -> None:
     make_grant(people.bob, R.PLATFORM_ADMIN, None)
     outcomes: list[str] = []
     first_is_done = Event()
+    first_has_locked = Event()
     second_waits = Event()
 
     def first() -> None:
         with transaction.atomic():
             disable(people, people.root, people.bob)
+            first_has_locked.set()
             second_waits.wait(5)
             until_blocked(1)
         first_is_done.set()
@@ -188,6 +190,7 @@ def test_two_admins_disable_each_other() -> None:
 
     def second() -> None:
         actor = people.actor(people.bob)
+        first_has_locked.wait(30)
         second_waits.set()
         try:
             users.disable_user(actor=actor, user_id=people.root.id, now=NOW)
