@@ -60,7 +60,14 @@ TABLE = (
     Line(
         "web",
         needs="controlplane.asgi",
-        arguments=(*UVICORN, "--fd={web}", "controlplane.asgi:application"),
+        # No page sends more: a larger frame is refused before it is read.
+        arguments=(
+            *UVICORN,
+            "--ws-max-size=65536",
+            "--ws-per-message-deflate=false",
+            "--fd={web}",
+            "controlplane.asgi:application",
+        ),
         socket="web",
     ),
     Line(

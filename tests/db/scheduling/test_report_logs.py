@@ -57,7 +57,7 @@ def running() -> RunningAttempt:
 
 
 def test_repeated_piece_that_has_grown(running: RunningAttempt) -> None:
-    """An agent that was killed repeats from its last acknowledged byte: no byte twice, none lost."""
+    """A killed agent repeats from its last acknowledged byte: no byte comes twice, none is lost."""
     running.report((0, b"one "), (4, b"two "))
 
     running.report((4, b"two three "), (14, b"four"))
