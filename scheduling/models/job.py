@@ -30,7 +30,7 @@ FINISHED_PHASES = (JobPhase.COMPLETED, JobPhase.TERMINATED, JobPhase.FAILED)
 
 
 class Job(models.Model):
-    """What a user submitted: `spec` is the whole JobSpec, columns are what is filtered or summed."""
+    """What a user submitted: `spec` is the whole JobSpec, columns what is filtered or summed."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     tenant = models.ForeignKey(OrgUnit, on_delete=models.PROTECT, related_name="+")
