@@ -1,5 +1,6 @@
 """The table of images and runtimes: edited as a whole, problems at their row, conflicts shown."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -257,3 +258,22 @@ def test_unserved_image_leads_to_the_table(
     text = browse(site.people.bob).get(f"/jobs/{job.id}/why/").content.decode()
 
     assert (f'<a href="{PATH}"' in text) == has_link
+
+
+@pytest.mark.parametrize(("image", "has_link"), [("nowhere:1", True), ("", False)])
+def test_fit_panel_leads_to_the_table(
+    site: Site, browse: Browse, image: str, has_link: bool
+) -> None:
+    """Beside a job form whose image no node serves stands the link, beside another it does not."""
+    document = {
+        "name": "imaged",
+        "queue": "robots",
+        "roles": [{"name": "worker", "image": image, "command": ["true"], "cpu": "1"}],
+    }
+
+    panel = browse(site.people.bob).post(
+        "/jobs/new/fit/", {"mode": "yaml", "yaml": json.dumps(document)}
+    )
+
+    text = panel.content.decode()
+    assert ("Would wait" in text, f'<a href="{PATH}"' in text) == (has_link, has_link)
