@@ -74,14 +74,14 @@ def job_facts(actor: Actor, job_id: str, _argument: str) -> Context:
 def job_tasks(actor: Actor, job_id: str, _argument: str) -> Context:
     """Load the tasks of a job by role."""
     job = job_queries.load_job(actor, job_id)
-    return {"job": job, "roles": job_queries.tasks_by_role(job)}
+    return {"job": job, "roles": job_queries.tasks_by_role(actor, job)}
 
 
 def job_history(actor: Actor, job_id: str, argument: str) -> Context:
     """Load the newest rows of a job's history; the argument says how many."""
     job = job_queries.load_job(actor, job_id)
     limit = int(argument) if argument.isdecimal() and int(argument) <= 500 else 100  # noqa: PLR2004 -- a page
-    rows = job_queries.history_of(job, limit=limit + 1)
+    rows = job_queries.history_of(actor, job, limit=limit + 1)
     return {
         "job": job,
         "history": rows[:limit],

@@ -19,7 +19,7 @@ from scheduling.domain import logs as job_logs
 from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.activity import subject_activity
-from scheduling.models import Job, Task
+from scheduling.models import Job
 from tenants.domain.access import Verb, may
 from tenants.domain.errors import NotFound
 
@@ -54,7 +54,7 @@ def _render(
 def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show what matters first: tasks, the newest log lines, what was reported, facts."""
     job = job_queries.load_job(request.actor, job_id)
-    roles = job_queries.tasks_by_role(job)
+    roles = job_queries.tasks_by_role(request.actor, job)
     metrics = fragments.job_metrics(request.actor, str(job.id), "")
     context = {"roles": roles, **log_context(request.actor, job, Choice()), **metrics}
     return _render(request, job, "job", "jobs/overview.html", context)
@@ -64,7 +64,7 @@ def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
 def tasks(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show the tasks, role by index."""
     job = job_queries.load_job(request.actor, job_id)
-    context = {"roles": job_queries.tasks_by_role(job)}
+    context = {"roles": job_queries.tasks_by_role(request.actor, job)}
     return _render(request, job, "job_tasks", "jobs/tasks.html", context)
 
 
@@ -72,19 +72,9 @@ def tasks(request: PageRequest, job_id: UUID) -> HttpResponse:
 def task(request: PageRequest, job_id: UUID, role: str, index: int) -> HttpResponse:
     """Show one task with its attempts."""
     job = job_queries.load_job(request.actor, job_id)
-    found = _task(job, role, index)
+    found = job_queries.task_of(request.actor, job, role, index)
     context = {"task": found, "attempts": job_queries.attempts_of_task(found)}
     return _render(request, job, "job_tasks", "jobs/task.html", context)
-
-
-def _task(job: Job, role: str, index: int) -> Task:
-    found = Task.objects.filter(job=job, role__name=role, index=index).select_related(
-        "role", "node"
-    )
-    task = found.first()
-    if task is None:
-        raise NotFound("task")
-    return task
 
 
 @page
@@ -169,7 +159,7 @@ def events(request: PageRequest, job_id: UUID) -> HttpResponse:
     before = request.GET.get("before", "")
     limit = 100
     rows = job_queries.history_of(
-        job, before=int(before) if before.isdecimal() else None, limit=limit + 1
+        request.actor, job, before=int(before) if before.isdecimal() else None, limit=limit + 1
     )
     context = {
         "history": rows[:limit],

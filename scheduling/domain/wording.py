@@ -75,7 +75,9 @@ SENTENCES: dict[str, str | Promise] = {
         " {requested} more wanted."
     ),
     ReasonCode.BEHIND_HEAD: _("Job “{job}” is before it in queue “{queue}”."),
-    ReasonCode.ROOM_RESERVED: _("The free room is reserved for {jobs} jobs that waited too long."),
+    ReasonCode.ROOM_RESERVED: _(
+        "The free room is reserved for jobs that waited too long ({jobs})."
+    ),
     ReasonCode.NODES_UNFIT: _("None of the {nodes} nodes fits “{role}”: {histogram}."),
     ReasonCode.TOPOLOGY: _("No place within network tier {tier} for “{role}”."),
     ReasonCode.WAITING_FOR_ROOM: _(
@@ -84,7 +86,7 @@ SENTENCES: dict[str, str | Promise] = {
     ReasonCode.RESERVED: _("Room is being kept for it on {nodes} nodes."),
     ReasonCode.NOT_CONSIDERED: _("The last cycle did not come to it."),
     ReasonCode.BEST_SCORE: _("The best place by score ({score}); the next was {next_node}."),
-    ReasonCode.EVICTED_FOR: _("Its place was given to job “{job}” of queue “{queue}”."),
+    ReasonCode.EVICTED_FOR: _("Its place was given to job “{job}”."),
     "no_cycle_yet": _("The scheduler has not looked at it yet."),
     "quarantined": _(
         "Set aside: planning failed {strikes} times because of it ({error}). Edit it or cancel it."
@@ -223,14 +225,23 @@ SENTENCES: dict[str, str | Promise] = {
     "stop_drained": _("Its node is being emptied."),
 }
 
+OF_OTHERS: dict[str, Promise] = {
+    ReasonCode.BEHIND_HEAD: _("Another job is before it in queue “{queue}”."),
+    ReasonCode.EVICTED_FOR: _("Its place was given to another job."),
+}
+"""What is said instead where the reader may not know the job (`queries.redaction` names it)."""
+
 
 def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
     """Return the sentence for a code, in the reader's language; the bare code if it has none."""
+    params = params or {}
     text = SENTENCES.get(code) or problem_texts.TEXTS.get(code)
+    if code in OF_OTHERS and not params.get("job_name"):
+        text = OF_OTHERS[code]
     if text is None:
         return code
     words = str(text) if isinstance(text, Promise) else gettext(text)
-    return words.format_map(_Shown(params or {}))
+    return words.format_map(_Shown(params))
 
 
 def has_sentence(code: str) -> bool:
@@ -238,11 +249,18 @@ def has_sentence(code: str) -> bool:
     return code in SENTENCES or code in problem_texts.TEXTS
 
 
+NAMED = {"job": "job_name", "jobs": "jobs_total"}
+"""Parameters that hold ids, and those that say the same to people."""
+
+
 class _Shown(dict[str, Any]):
     """Parameters as people read them; one that is missing shows as a question mark."""
 
     def __init__(self, params: Mapping[str, Any]) -> None:
         resource = str(params.get("resource", ""))
+        if params.get("queue", "") is None:
+            params = {**params, "queue": gettext("another queue")}
+        params = {**params, **{name: params[key] for name, key in NAMED.items() if key in params}}
         super().__init__({name: _shown(name, value, resource) for name, value in params.items()})
 
     def __missing__(self, key: str) -> str:

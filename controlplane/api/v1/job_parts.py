@@ -23,8 +23,9 @@ from controlplane.api.v1.job_output import AttemptOut, FileOut, HistoryOut, Task
 from controlplane.api.v1.jobs import JobView
 from scheduling.domain import files, logs
 from scheduling.domain.jobs import queue_named
+from scheduling.domain.queries.redaction import redact_rows
 from scheduling.models import Attempt, Job, MetricSample, Usage
-from tenants.domain.access import Verb
+from tenants.domain.access import Verb, reads
 from tenants.domain.errors import Invalid, NotFound, Problem
 
 LOG_BYTES = 65_536
@@ -41,11 +42,13 @@ class TasksView(JobView):
     )
     def get(self, request: Request, job_id: UUID) -> Response:
         """List tasks by role and index."""
-        tasks = self.load(job_id).tasks.select_related("role", "node")
+        job = self.load(job_id)
+        tasks = job.tasks.select_related("role", "node")
         for name, lookup in (("role", "role__name"), ("state", "state")):
             if value := request.query_params.get(name):
                 tasks = tasks.filter(**{lookup: value})
         items, after = pagination.page(tasks, ("role_id", "index"), request)
+        redact_rows(reads(self.actor, Verb.JOB_READ), items, own_queues={job.queue.name})
         return self.listed(list(TaskOut(items, many=True).data), after)
 
 
@@ -78,10 +81,12 @@ class HistoryView(JobView):
     )
     def get(self, request: Request, job_id: UUID) -> Response:
         """List transitions in their order."""
-        rows = self.load(job_id, Verb.JOB_EVENTS).history.select_related("task__role")
+        job = self.load(job_id, Verb.JOB_EVENTS)
+        rows = job.history.select_related("task__role")
         if seq := request.query_params.get("after_seq"):
             rows = rows.filter(seq__gt=pagination.number_of("after_seq", seq))
         items, after = pagination.page(rows, ("seq",), request)
+        redact_rows(reads(self.actor, Verb.JOB_READ), items, own_queues={job.queue.name})
         return self.listed(list(HistoryOut(items, many=True).data), after)
 
 

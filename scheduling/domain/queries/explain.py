@@ -11,6 +11,7 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from scheduling.domain.jobs import priority_of, request_of
+from scheduling.domain.queries.redaction import redact_fit, redact_ladder
 from scheduling.domain.snapshot import SnapshotCache, rules_of, runtime_wanted
 from scheduling.engine import explain as engine_explain
 from scheduling.engine import types as engine
@@ -61,9 +62,10 @@ def explain_job(actor: Actor, job: Job, *, now: datetime) -> Ladder | None:
     with lock:
         snapshot = cache.refresh(cluster_id, now)
         try:
-            return engine_explain.explain(snapshot, _config(cluster_id), str(job.id), memo=memo)
+            ladder = engine_explain.explain(snapshot, _config(cluster_id), str(job.id), memo=memo)
         except KeyError:
             return None
+    return redact_ladder(access.reads(actor, Verb.JOB_READ), ladder, own_queue=job.queue.name)
 
 
 def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
@@ -76,7 +78,8 @@ def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
     job = _asked(spec, queue, actor.user_id, now)
     with lock:
         snapshot = cache.refresh(queue.cluster_id, now)
-        return engine_explain.fits(snapshot, _config(queue.cluster_id), job, memo=memo)
+        found = engine_explain.fits(snapshot, _config(queue.cluster_id), job, memo=memo)
+    return redact_fit(access.reads(actor, Verb.JOB_READ), found, own_queue=queue.name)
 
 
 def _config(cluster_id: UUID) -> engine.Config:

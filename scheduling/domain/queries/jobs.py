@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db.models import Prefetch, Q, QuerySet, Sum, Window
 from django.db.models.functions import RowNumber
 
+from scheduling.domain.queries.redaction import redact_rows
 from scheduling.models import (
     Attempt,
     History,
@@ -187,6 +188,7 @@ def list_jobs(
         .order_by("-created_at", "-id")[: limit + 1]
     )
     jobs = tuple(rows[:limit])
+    redact_rows(scope, jobs, own_queues={job.queue.name for job in jobs})
     return JobPage(jobs, encode_cursor(jobs[-1]) if len(rows) > limit else "")
 
 
@@ -226,25 +228,41 @@ def load_job(scope: Scope, job_id: UUID | str) -> Job:
     )
     if job is None:
         raise NotFound("job")
+    redact_rows(scope, [job], own_queues={job.queue.name})
     return job
 
 
-def tasks_by_role(job: Job, *, most: int = TASKS_PER_ROLE) -> list[RoleTasks]:
-    """Return the roles in order, each with its first `most` tasks: two queries."""
+def tasks_by_role(scope: Scope, job: Job, *, most: int = TASKS_PER_ROLE) -> list[RoleTasks]:
+    """Return the roles in order, each with its first `most` tasks: two queries, and for names."""
     tasks = (
         Task.objects.filter(job=job, index__lt=most)
         .select_related("node")
         .order_by("role_id", "index")
     )
     roles = job.roles.order_by("position").prefetch_related(Prefetch("tasks", queryset=tasks))
-    return [RoleTasks(role, tuple(role.tasks.all())) for role in roles]
+    found = [RoleTasks(role, tuple(role.tasks.all())) for role in roles]
+    shown = [task for one in found for task in one.tasks]
+    redact_rows(scope, shown, own_queues={job.queue.name})
+    return found
+
+
+def task_of(scope: Scope, job: Job, role: str, index: int) -> Task:
+    """Return one task of a job.
+
+    Raises:
+        NotFound: the job has no such task.
+    """
+    found = Task.objects.filter(job=job, role__name=role, index=index)
+    task = found.select_related("role", "node").first()
+    if task is None:
+        raise NotFound("task")
+    redact_rows(scope, [task], own_queues={job.queue.name})
+    return task
 
 
 def attempts_of(job: Job, *, limit: int = 200) -> list[Attempt]:
     """Return the newest attempts of a job, in order of their start."""
-    newest = job.attempts.select_related("task", "task__role", "node", "evicted_for").order_by(
-        "-bound_at"
-    )[:limit]
+    newest = job.attempts.select_related("task", "task__role", "node").order_by("-bound_at")[:limit]
     return sorted(
         newest, key=lambda attempt: (attempt.task.role_id, attempt.task.index, attempt.number)
     )
@@ -255,12 +273,16 @@ def attempts_of_task(task: Task) -> list[Attempt]:
     return list(task.attempts.select_related("node").order_by("-number"))
 
 
-def history_of(job: Job, *, before: int | None = None, limit: int = 100) -> list[History]:
+def history_of(
+    scope: Scope, job: Job, *, before: int | None = None, limit: int = 100
+) -> list[History]:
     """Return rows of history, the newest first, before a sequence number."""
     rows = job.history.select_related("task__role")
     if before is not None:
         rows = rows.filter(seq__lt=before)
-    return list(rows.order_by("-seq")[:limit])
+    found = list(rows.order_by("-seq")[:limit])
+    redact_rows(scope, found, own_queues={job.queue.name})
+    return found
 
 
 def files_of(job: Job, purpose: str, *, limit: int = 500) -> list[JobFile]:
@@ -366,7 +388,10 @@ def own_jobs(actor: Actor, *, limit: int = 50) -> OwnJobs:
     newest = ("-created_at", "-id")
     live = mine.exclude(phase__in=FINISHED_PHASES).order_by(*newest)[:limit]
     ended = mine.filter(phase__in=FINISHED_PHASES).order_by(*newest)[:10]
-    return OwnJobs(tuple(live), tuple(ended))
+    found = OwnJobs(tuple(live), tuple(ended))
+    rows = (*found.live, *found.ended)
+    redact_rows(actor, rows, own_queues={job.queue.name for job in rows})
+    return found
 
 
 def queue_names(scope: Scope, *, limit: int = 200) -> list[Queue]:
