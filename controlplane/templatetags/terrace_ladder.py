@@ -9,6 +9,7 @@ from django.utils.translation import ngettext
 
 from controlplane.templatetags.terrace import duration, phase_label
 from controlplane.units import amount, resource_name
+from scheduling.domain.wording import histogram_words
 
 register = template.Library()
 
@@ -102,8 +103,7 @@ def _order(facts: Facts) -> Iterator[str]:
 
 def _nodes(facts: Facts) -> Iterator[str]:
     for role, numbers in facts.items():
-        histogram = numbers["histogram"]
-        refused = ", ".join(f"{name}: {count}" for name, count in histogram.items())
+        refused = histogram_words(numbers["histogram"])
         words = ngettext("%(n)d node", "%(n)d nodes", numbers["nodes"]) % {"n": numbers["nodes"]}
         yield f"{role}: {words}" + (f" ({refused})" if refused else "")
 

@@ -83,7 +83,7 @@ SENTENCES: dict[str, str | Promise] = {
     ReasonCode.WAITING_FOR_ROOM: _(
         "Its place is being freed: {tasks} tasks wait for {evictions} evictions to end."
     ),
-    ReasonCode.RESERVED: _("Room is being kept for it on {nodes} nodes."),
+    ReasonCode.RESERVED: _("Room is being kept for it on {nodes}."),
     ReasonCode.NOT_CONSIDERED: _("The last cycle did not come to it."),
     ReasonCode.BEST_SCORE: _("The best place by score ({score}); the next was {next_node}."),
     ReasonCode.EVICTED_FOR: _("Its place was given to job “{job}”."),
@@ -100,8 +100,14 @@ SENTENCES: dict[str, str | Promise] = {
     ),
     "retries_used_up": _("Failed: all {max_retry} runs are used up; {failed} tasks failed."),
     "late_report": _("A result arrived after the attempt had been given up; it was not used."),
-    "NodeLost": _("The node was not heard of for {seconds} seconds; the attempt was given up."),
-    "LaunchFailed": _("The node could not start it: {message}"),
+    "NodeLost": _("The node was not heard of for too long; the attempt was given up."),
+    "LaunchFailed": _("The node could not start it; its message says what was missing."),
+    "OutOfMemory": _("It reached its memory limit and was ended; ask for more memory."),
+    "TimeLimit": _("It ran for its time limit and was ended; ask for more time."),
+    "Stopped": _("The node was told to stop it."),
+    "StaleEpoch": _("Another scheduler had taken over before it was started; nothing was started."),
+    "BadCommand": _("The node did not understand the command; nothing was started."),
+    "NotStored": _("The node could not write to its disk; nothing was started."),
     "LeaseLapsed": _("The node lost contact for too long and ended it."),
     "AgentLost": _("The node does not know the attempt any more."),
     "NodeRebooted": _("The machine was started anew; nothing of before runs on it."),
@@ -136,6 +142,12 @@ SENTENCES: dict[str, str | Promise] = {
     # Pages.
     "unknown_action": _(
         "There is no action “{action}”; reload the page and choose one of those shown."
+    ),
+    "out_of_range": _("“{value}” is no whole number from {min} to {max}."),
+    "bad_uuid": _("“{value}” is no id, such as 0b0e7c1e-5a4f-4c0b-9d53-2f6f1c0b7a11."),
+    "bad_etag": _(
+        "If-Match is the ETag of the reply that you read, not “{value}”; read it again and send its"
+        " ETag."
     ),
     "bad_cursor": _("The page address “{cursor}” was damaged; start again from the first page."),
     "form_damaged": _("A part of the form did not arrive; reload the page and try again."),
@@ -235,7 +247,7 @@ OF_OTHERS: dict[str, Promise] = {
 def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
     """Return the sentence for a code, in the reader's language; the bare code if it has none."""
     params = params or {}
-    text = SENTENCES.get(code) or problem_texts.TEXTS.get(code)
+    text = _text(code)
     if code in OF_OTHERS and not params.get("job_name"):
         text = OF_OTHERS[code]
     if text is None:
@@ -246,7 +258,49 @@ def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
 
 def has_sentence(code: str) -> bool:
     """Tell whether there are words for a code."""
-    return code in SENTENCES or code in problem_texts.TEXTS
+    return _text(code) is not None
+
+
+def _text(code: str) -> str | Promise | None:
+    """Return a code's text; a stopped attempt ends with the bare name of the reason to stop it."""
+    # "NotStored: No space left": what stands after the code is the node's own words.
+    known = code.partition(":")[0]
+    return SENTENCES.get(known) or problem_texts.TEXTS.get(known) or SENTENCES.get(f"stop_{known}")
+
+
+HISTOGRAM: dict[str, Promise] = {
+    "not_schedulable": _("{nodes} not schedulable"),
+    "taint": _("{nodes} with a taint that it does not tolerate"),
+    "selector": _("{nodes} without the labels of its selector"),
+    "affinity": _("{nodes} outside its node affinity"),
+    "runtime": _("{nodes} without a runtime for its image"),
+    "devices": _("{nodes} whose free GPUs lie apart"),
+}
+"""What keeps a task off nodes, by the engine's name for it."""
+SHORT_OF = "Insufficient "
+SHORT_NAMES: dict[str, Promise] = {
+    GPU_RESOURCE: _("GPUs"),
+    "cpu": _("CPUs"),
+    "memory": _("memory"),
+    "pods": _("task slots"),
+    "ephemeral-storage": _("disk"),
+}
+
+
+def histogram_words(histogram: Mapping[str, int]) -> str:
+    """Say what keeps a task off how many nodes: "1 not schedulable, 7 short of GPUs"."""
+    return ", ".join(_cause_words(cause, nodes) for cause, nodes in histogram.items())
+
+
+def _cause_words(cause: str, nodes: int) -> str:
+    text = HISTOGRAM.get(cause)
+    if text is not None:
+        return str(text).format(nodes=nodes)
+    if cause.startswith(SHORT_OF):
+        resource = cause.removeprefix(SHORT_OF)
+        words = {"nodes": nodes, "resource": SHORT_NAMES.get(resource, resource)}
+        return gettext("{nodes} short of {resource}").format(**words)
+    return gettext("{nodes} refused by “{cause}”").format(nodes=nodes, cause=cause)
 
 
 NAMED = {"job": "job_name", "jobs": "jobs_total"}
@@ -273,12 +327,17 @@ def _shown(name: str, value: Any, resource: str) -> Any:
     if resource and name in AMOUNT_PARAMS and isinstance(value, int):
         return amount(resource, value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{what}: {count}" for what, count in value.items()) or "-"
+        is_histogram = name == "histogram"
+        return (histogram_words if is_histogram else _counts)(value) or "-"
     if isinstance(value, (list, tuple)):
         return ", ".join(str(one) for one in value)
     if isinstance(value, float):
         return f"{value:g}"
     return value
+
+
+def _counts(value: Mapping[str, Any]) -> str:
+    return ", ".join(f"{what}: {count}" for what, count in value.items())
 
 
 def amount(resource: str, value: int) -> str:

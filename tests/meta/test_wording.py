@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import string
 from collections.abc import Iterator
 
@@ -12,19 +13,23 @@ from scheduling.domain import wording
 from scheduling.domain.reports import EndReason
 from scheduling.engine.reasons import PARAMS, ReasonCode
 from scheduling.lifecycle.states import StopReason
-from tests.meta.source_tree import parsed, python_files, where
+from tests.meta.source_tree import ROOT, parsed, python_files, where
 
-RAISED = {"Conflict": 0, "Denied": 0, "Problem": 1}
+RAISED = {"Conflict": 0, "Denied": 0, "Problem": 1, "refuse": 1}
 """Callable -> position of the code among its arguments."""
 
 
+SOURCES = ("scheduling/domain", "scheduling/spec", "tenants/domain", "controlplane")
+
+
 def codes_raised() -> Iterator[tuple[str, str]]:
-    """Yield (code, place) of each literal code in the domain packages."""
-    for path in python_files("scheduling/domain", "tenants/domain"):
+    """Yield (code, place) of each literal code where refusals are made."""
+    for path in python_files(*SOURCES):
         for node in ast.walk(parsed(path)):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+            if not isinstance(node, ast.Call):
                 continue
-            position = RAISED.get(node.func.id)
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            position = RAISED.get(node.func.id if isinstance(node.func, ast.Name) else name or "")
             if position is None or len(node.args) <= position:
                 continue
             argument = node.args[position]
@@ -34,9 +39,92 @@ def codes_raised() -> Iterator[tuple[str, str]]:
 
 def test_every_refusal_has_a_sentence() -> None:
     """A code that a domain function raises is never shown bare."""
-    missing = sorted({code for code, _ in codes_raised() if not wording.has_sentence(code)})
+    missing = sorted({one for one in codes_raised() if not wording.has_sentence(one[0])})
 
     assert missing == []
+
+
+def codes_set() -> Iterator[str]:
+    """Yield each literal that is written to a row's `reason_code`."""
+    for path in python_files("scheduling/domain"):
+        for node in ast.walk(parsed(path)):
+            names = [node.arg] if isinstance(node, ast.keyword) else []
+            if isinstance(node, ast.Assign):
+                names = [one.attr for one in node.targets if isinstance(one, ast.Attribute)]
+            if "reason_code" not in names or not isinstance(node, (ast.keyword, ast.Assign)):
+                continue
+            value = node.value
+            branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            for one in branches:
+                if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value:
+                    yield one.value
+
+
+def test_every_reason_on_a_row_has_a_sentence() -> None:
+    """A reason that the domain writes itself has words."""
+    codes = set(codes_set())
+
+    assert {"quarantined", "tasks_failed", "NodeLost"} <= codes
+    assert sorted(code for code in codes if not wording.has_sentence(code)) == []
+
+
+END_CODE = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*")
+
+
+def codes_of_nodes() -> set[str]:
+    """Return the codes that agent and shim write as constants, and those in their documentation."""
+    written = {
+        node.value.value
+        for path in python_files("worker/agent", "worker/shim")
+        if path.name in ("node.py", "supervisor.py")
+        for node in parsed(path).body
+        if isinstance(node, (ast.Assign, ast.AnnAssign))
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        and END_CODE.fullmatch(node.value.value)
+    }
+    page = (ROOT / "docs" / "agent.md").read_text(encoding="utf-8")
+    table = page.partition("## How a task ends")[2].partition("\n## ")[0]
+    return written | {
+        code
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for code in re.findall(r"`(\w+)`", line.split("|")[1])
+    }
+
+
+def test_every_end_that_a_node_tells_has_a_sentence() -> None:
+    """The reasons of agent and shim, by source and by documentation, have words."""
+    codes = codes_of_nodes()
+
+    assert {"LaunchFailed", "BadCommand", "NodeRebooted"} <= codes
+    assert sorted(code for code in codes if not wording.has_sentence(code)) == []
+
+
+def histogram_keys() -> Iterator[str]:
+    """Yield the names by which the engine's filters count the nodes that they refuse."""
+    for path in python_files("scheduling/engine"):
+        for function in ast.walk(parsed(path)):
+            if not isinstance(function, ast.FunctionDef) or "_filters" not in function.name:
+                continue
+            for node in ast.walk(function):
+                if isinstance(node, ast.Tuple) and isinstance(node.elts[0], ast.Constant):
+                    yield str(node.elts[0].value)
+
+
+def test_every_cause_that_keeps_tasks_off_nodes_has_words() -> None:
+    """Each filter of the engine, and its check of devices, is told in words."""
+    causes = {*histogram_keys(), "devices"}
+
+    assert causes >= {"not_schedulable", "taint", "runtime"}
+    assert sorted(causes - wording.HISTOGRAM.keys()) == []
+
+
+def test_stop_reasons_of_a_node_have_words() -> None:
+    """An attempt that was stopped ends with the name of the reason to stop it, and has words."""
+    assert [one for one in StopReason if not wording.has_sentence(one)] == []
+    assert wording.sentence("drained") == wording.sentence("stop_drained")
+    assert "could not write" in wording.sentence("NotStored: No space left on device")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +152,9 @@ def test_numbers_are_written_in_units_that_people_use() -> None:
 
     assert "8 GPU wanted, 6 of ? in use" in wording.sentence("queue_max", gpu)
     assert "1.5 GiB memory wanted, 0 MiB of" in wording.sentence("queue_max", memory)
-    assert "taint: 3" in wording.sentence(
-        "nodes_unfit", {"nodes": 3, "role": "w", "histogram": {"taint": 3}}
+    causes = {"not_schedulable": 1, "Insufficient nvidia.com/gpu": 7, "Insufficient fpga": 2}
+    assert wording.sentence("nodes_unfit", {"nodes": 10, "role": "w", "histogram": causes}) == (
+        "None of the 10 nodes fits “w”: 1 not schedulable, 7 short of GPUs, 2 short of fpga."
     )
+    assert wording.histogram_words({"of_a_plugin": 4}) == "4 refused by “of_a_plugin”"
     assert wording.sentence("no_such_code", {}) == "no_such_code"
