@@ -20,9 +20,11 @@ from typing import Any
 from scheduling.engine import registry
 from scheduling.engine.actions.backfill import best_effort_order
 from scheduling.engine.actions.serving import roles_in_order
+from scheduling.engine.actions.shuffle import withdrawn
 from scheduling.engine.cycle import close, open_session
 from scheduling.engine.durations import parse_duration
-from scheduling.engine.plugins import cdp, usage
+from scheduling.engine.plugins import cdp, task_topology, tdm, usage
+from scheduling.engine.plugins.drf import HIERARCHY, HIERARCHY_WEIGHTS
 from scheduling.engine.session import Claim, JobView, Plugin, Removed, RoleView, Session, Unit, Vote
 from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
 from scheduling.engine.types import (
@@ -30,6 +32,7 @@ from scheduling.engine.types import (
     ActionConfig,
     Amounts,
     Config,
+    DisruptionBudget,
     GangPhase,
     Job,
     Node,
@@ -39,6 +42,8 @@ from scheduling.engine.types import (
     QueueState,
     Requirement,
     Role,
+    Shard,
+    ShardMode,
     Snapshot,
     Taint,
     Task,
@@ -62,9 +67,18 @@ UNITS = {
     **{f"{unit}i": 1024 ** (n + 1) for n, unit in enumerate("KMGTPE")},
 }
 
+DAY_SECONDS = 24 * 60 * 60
+
 DEFAULT_TASK_PRIORITY = 1
 
-SHAPING = ("request", "node_selector", "priority", "preemptable", "cooldown_time")
+SHAPING = (
+    "request",
+    "node_selector",
+    "priority",
+    "preemptable",
+    "cooldown_time",
+    "revocable_zone",
+)
 """What tasks of one role must have in common; a role is split where they differ."""
 
 NOT_EXPRESSED = frozenset(
@@ -73,7 +87,6 @@ NOT_EXPRESSED = frozenset(
         "topology_spread",
         "volume_claims",
         "resource_claims",
-        "revocable_zone",
         "preemption_policy",
         "nominated_node",
     }
@@ -84,16 +97,12 @@ NOT_EXPRESSED_OF_GROUPS = frozenset(
         "sub_group_policies",
         "allocated_hypernode",
         "nominated_hypernode",
-        "task_topology",
-        "disruption_budget",
     }
 )
 NOT_EXPRESSED_OF_CASES = frozenset(
     {
-        "sharding",
         "device_claims",
         "device_slices",
-        "disruption_budgets",
         "storage_classes",
         "persistent_volumes",
         "volume_claims",
@@ -157,30 +166,58 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
     queues = [read_queue(q) for q in data["queues"]]
     names = {q.name for q in queues}
     jobs = []
+    keys = label_keys(data)
     for group in data["podgroups"]:
         key = f"{group['namespace']}/{group['name']}"
         if groups is None or key in groups:
-            jobs.append(read_job(group, data["pods"], priorities))
+            jobs.append(read_job(group, data["pods"], priorities, keys))
             if not group["queue"] and "" not in names:
                 queues.append(Queue(""))
                 names.add("")
     known = {(g["namespace"], g["name"]) for g in data["podgroups"]}
     alone = [p for p in data["pods"] if (p["namespace"], p["podgroup"]) not in known]
     if alone and groups is None:
-        jobs.extend(read_lonely(pod) for pod in alone)
+        jobs.extend(read_lonely(pod, keys) for pod in alone)
         if "" not in names:
             queues.append(Queue(""))
     return Case(
         data=data,
         snapshot=Snapshot(
-            now=NOW,
+            now=read_clock(data.get("clock")),
             nodes=tuple(
                 read_node(n, data.get("node_usage", {}).get(n["name"])) for n in data["nodes"]
             ),
             queues=tuple(queues),
             jobs=tuple(jobs),
+            shard=read_shard(data.get("sharding")),
+            disruption_budgets=tuple(read_budget(b) for b in data.get("disruption_budgets", [])),
         ),
         config=read_config(data, data.get("actions", [])),
+    )
+
+
+def read_clock(text: str | None) -> float:
+    """Return the instant of the case: of the usual day, at the stated time."""
+    if not text:
+        return NOW
+    hours, minutes, seconds = (float(part) for part in f"{text}:0:0".split(":")[:3])
+    return NOW // DAY_SECONDS * DAY_SECONDS + hours * 3600 + minutes * 60 + seconds
+
+
+def read_shard(data: Data | None) -> Shard | None:
+    """Translate the part of the nodes that belongs to the scheduler."""
+    if data is None or data.get("mode") not in set(ShardMode):
+        return None
+    return Shard(ShardMode(data["mode"]), frozenset(data["nodes"]))
+
+
+def read_budget(data: Data) -> DisruptionBudget:
+    """Translate a disruption budget."""
+    return DisruptionBudget(
+        name=data["name"],
+        match_labels=data.get("match_labels", {}),
+        disruptions_allowed=int(data["disruptions_allowed"]),
+        namespace=data["namespace"],
     )
 
 
@@ -210,7 +247,6 @@ def _usage(load: Data | None) -> dict[str, str]:
 
 def read_queue(data: Data) -> Queue:
     """Translate a queue; its min is kept free, as in Volcano."""
-    refuse(data, ("hierarchy",), "queue")
     deserved = data.get("deserved")
     return Queue(
         name=data["name"],
@@ -230,6 +266,10 @@ def read_queue(data: Data) -> Queue:
 def _queue_annotations(data: Data) -> dict[str, str]:
     """Translate what plugins read from a queue's annotations."""
     found = {}
+    place = data.get("hierarchy")
+    if place:
+        found[HIERARCHY] = place["path"]
+        found[HIERARCHY_WEIGHTS] = place["weights"]
     affinity = data.get("affinity")
     if affinity:
         found[QUEUE_AFFINITY] = json.dumps(
@@ -244,13 +284,15 @@ def _queue_annotations(data: Data) -> dict[str, str]:
     return found
 
 
-def read_job(group: Data, pods: Sequence[Data], priorities: Mapping[str, int]) -> Job:
+def read_job(
+    group: Data, pods: Sequence[Data], priorities: Mapping[str, int], keys: frozenset[str]
+) -> Job:
     """Translate a group with its pods."""
     refuse(group, NOT_EXPRESSED_OF_GROUPS, "podgroup")
     own = [
         p for p in pods if p["podgroup"] == group["name"] and p["namespace"] == group["namespace"]
     ]
-    roles, tasks = read_tasks(own, _role_minimums(group))
+    roles, tasks = read_tasks(own, _role_minimums(group), keys)
     created = NOW - float(group.get("waiting_seconds", 0))
     if "created" in group:
         text = group["created"].replace("Z", "+00:00")
@@ -272,12 +314,13 @@ def read_job(group: Data, pods: Sequence[Data], priorities: Mapping[str, int]) -
         sla_waiting_seconds=parse_duration(wait) if wait else None,
         preemptable=group.get("preemptable"),
         min_resources=amounts(needed) if needed is not None else None,
+        annotations=_job_annotations(group),
     )
 
 
-def read_lonely(pod: Data) -> Job:
+def read_lonely(pod: Data, keys: frozenset[str]) -> Job:
     """Translate a pod without a group into a job of its own."""
-    roles, tasks = read_tasks([pod], {})
+    roles, tasks = read_tasks([pod], {}, keys)
     return Job(f"{tasks[0].key} alone", pod["name"], "", roles, tasks, 0, phase=GangPhase.RUNNING)
 
 
@@ -288,13 +331,17 @@ def _role_minimums(group: Data) -> dict[str, int]:
 
 
 def read_tasks(
-    pods: Sequence[Data], minimums: Mapping[str, int]
+    pods: Sequence[Data], minimums: Mapping[str, int], keys: frozenset[str]
 ) -> tuple[tuple[Role, ...], tuple[Task, ...]]:
     """Translate pods into tasks, and into roles of pods that are alike."""
     variants: dict[str, list[Data]] = {}
     for pod in pods:
         refuse(pod, NOT_EXPRESSED, "pod")
-        alike = json.dumps([pod.get("role", ""), *[pod.get(k) for k in SHAPING]], sort_keys=True)
+        alike = json.dumps(
+            [pod.get("role", ""), _labels(pod, keys), _accepts_revocable(pod)]
+            + [pod.get(k) for k in SHAPING],
+            sort_keys=True,
+        )
         variants.setdefault(alike, []).append(pod)
     per_role = Counter(group[0].get("role", "") for group in variants.values())
     roles: list[Role] = []
@@ -313,13 +360,61 @@ def read_tasks(
             priority=int(first.get("priority", DEFAULT_TASK_PRIORITY)),
             node_selector=first.get("node_selector", {}),
             preemptable=first.get("preemptable", True),
-            annotations=(
-                {cdp.COOLDOWN: first["cooldown_time"]} if "cooldown_time" in first else {}
-            ),
+            labels=_labels(first, keys),
+            annotations=_role_annotations(first),
         )
         roles.append(role)
         tasks.extend(read_task(pod, role.name) for pod in members)
     return tuple(roles), tuple(tasks)
+
+
+def label_keys(data: Data) -> frozenset[str]:
+    """Return the keys of the pods' labels that any rule of the case looks at."""
+    budgets = [b.get("match_labels", {}) for b in data.get("disruption_budgets", [])]
+    policies = [p for g in data["podgroups"] for p in g.get("sub_group_policies", [])]
+    return frozenset().union(*budgets, *(p.get("match_label_keys", []) for p in policies))
+
+
+def _labels(pod: Data, keys: frozenset[str]) -> dict[str, str]:
+    return {k: v for k, v in pod.get("labels", {}).items() if k in keys}
+
+
+def _accepts_revocable(pod: Data) -> bool:
+    """Return whether a pod may run on revocable nodes: it says so, or that it is preemptable."""
+    annotations = pod.get("annotations", {})
+    if zone := pod.get("revocable_zone", annotations.get(tdm.ZONE)):
+        return bool(zone == "*")
+    return str(annotations.get("volcano.sh/preemptable", "")).lower() == "true"
+
+
+def _role_annotations(pod: Data) -> dict[str, str]:
+    """Translate what plugins read from a pod's annotations."""
+    found = {}
+    if "cooldown_time" in pod:
+        found[cdp.COOLDOWN] = pod["cooldown_time"]
+    if _accepts_revocable(pod):
+        found[tdm.ZONE] = "*"
+    return found
+
+
+def _job_annotations(group: Data) -> dict[str, str]:
+    """Translate what plugins read from a group's annotations."""
+    found = {}
+    budget = group.get("disruption_budget") or {}
+    if "min_available" in budget:
+        found[tdm.MIN_AVAILABLE] = str(budget["min_available"])
+    if "max_unavailable" in budget:
+        found[tdm.MAX_UNAVAILABLE] = str(budget["max_unavailable"])
+    rules = group.get("task_topology") or {}
+    for key, name in (
+        ("affinity", task_topology.AFFINITY),
+        ("anti_affinity", task_topology.ANTI_AFFINITY),
+    ):
+        if rules.get(key):
+            found[name] = ";".join(",".join(members) for members in rules[key])
+    if rules.get("task_order"):
+        found[task_topology.TASK_ORDER] = ",".join(rules["task_order"])
+    return found
 
 
 def read_task(pod: Data, role: str) -> Task:
@@ -393,7 +488,26 @@ class TestRejecter(Plugin):
         return Vote.REJECT if is_named else Vote.PERMIT
 
 
-HELPERS: dict[str, type[Plugin]] = {TestRejecter.name: TestRejecter}
+class TestVictimByPriority(Plugin):
+    """Withdraws the tasks of one priority; made up by the source's tests."""
+
+    name = "test-victim-by-priority"
+
+    def victims(self) -> list[Unit]:
+        """Return the running tasks of that priority."""
+        views = [view for key in self.session.tables.rows if (view := self.session.view(key))]
+        return [
+            Unit(job, (held,))
+            for job in views
+            for held in self.session.held_tasks(job)
+            if held[0].role.priority == int(self.arguments["priority"])
+            and held[1].state is TaskState.RUNNING
+        ]
+
+
+HELPERS: dict[str, type[Plugin]] = {
+    plugin.name: plugin for plugin in (TestRejecter, TestVictimByPriority)
+}
 KNOWN = {**registry.PLUGINS, **HELPERS}
 
 
@@ -616,7 +730,26 @@ def victims(session: Session, query: Data) -> list[str]:
     return answers[0]
 
 
+def _revoked(session: Session, query: Data) -> list[str]:
+    """Name what would be withdrawn: of the candidates, or of the whole cluster."""
+    candidates = query.get("candidates")
+    units = withdrawn(session)
+    if candidates:
+        views = _views(session)
+        if not session.each("victims"):
+            units = [Unit(views[k][0], ((*views[k][1:], -1),)) for k in candidates]
+        units = [u for u in units if u.tasks[0][1].key in candidates]
+    chosen = []
+    for unit in units:
+        if all(callback(unit) for callback in session.each("revocable")):
+            session.evict(unit, action="shuffle", beneficiary=None)
+            chosen.append(unit.tasks[0][1].key)
+    return chosen
+
+
 def _victims_as(session: Session, query: Data, kind: str) -> list[str]:
+    if kind == "revoke":
+        return _revoked(session, query)
     if kind not in VETO_BY_KIND:
         raise UnsupportedCaseError(f"victims as {kind}")
     views = _views(session)

@@ -12,6 +12,7 @@ from scheduling.engine.actions import (
     preempt,
     reclaim,
     reserve,
+    shuffle,
 )
 from scheduling.engine.plugins.binpack import Binpack
 from scheduling.engine.plugins.capacity import Capacity
@@ -24,6 +25,7 @@ from scheduling.engine.plugins.nodegroup import NodeGroup
 from scheduling.engine.plugins.nodeorder import NodeOrder
 from scheduling.engine.plugins.overcommit import Overcommit
 from scheduling.engine.plugins.packing import Packing
+from scheduling.engine.plugins.pdb import DisruptionBudgets
 from scheduling.engine.plugins.predicates import Predicates
 from scheduling.engine.plugins.priority import Priority
 from scheduling.engine.plugins.proportion import Proportion
@@ -31,6 +33,8 @@ from scheduling.engine.plugins.queue_policy import QueuePolicies
 from scheduling.engine.plugins.resource_strategy_fit import ResourceStrategyFit
 from scheduling.engine.plugins.shares import Shares
 from scheduling.engine.plugins.sla import Sla
+from scheduling.engine.plugins.task_topology import TaskTopology
+from scheduling.engine.plugins.tdm import RevocableNodes
 from scheduling.engine.plugins.usage import Usage
 from scheduling.engine.session import Plugin, Session
 
@@ -44,6 +48,7 @@ ACTIONS: dict[str, Action] = {
     "reclaim": reclaim.run,
     "elastic": elastic.run,
     "backfill": backfill.run,
+    "shuffle": shuffle.run,
 }
 
 PLUGINS: dict[str, type[Plugin]] = {
@@ -58,6 +63,7 @@ PLUGINS: dict[str, type[Plugin]] = {
         Proportion,
         Conformance,
         Cooldown,
+        DisruptionBudgets,
         Drf,
         FairUsers,
         Gang,
@@ -66,8 +72,10 @@ PLUGINS: dict[str, type[Plugin]] = {
         Priority,
         QueuePolicies,
         ResourceStrategyFit,
+        RevocableNodes,
         Shares,
         Sla,
+        TaskTopology,
     )
 }
 

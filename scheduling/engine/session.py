@@ -34,6 +34,7 @@ from scheduling.engine.types import (
     QueueState,
     Reason,
     Reservation,
+    ShardMode,
     Snapshot,
     Task,
     TaskState,
@@ -404,6 +405,7 @@ CALLBACKS = (
     "predicate",
     "node_room",
     "node_order",
+    "task_node_order",
     "allocatable",
     "gang_allocatable",
     "overused",
@@ -412,6 +414,8 @@ CALLBACKS = (
     "reclaimable",
     "preempt_jobs",
     "reclaim_jobs",
+    "victims",
+    "revocable",
     "on_placed",
     "on_undone",
 )
@@ -421,6 +425,9 @@ FLAG_OF = {
     "job_enqueueable": "job_enqueued",
     "gang_allocatable": "allocatable",
     "node_room": "predicate",
+    "task_node_order": "node_order",
+    "victims": "victim",
+    "revocable": "victim",
     "victim_order": "queue_order",
     "job_overdue": "job_order",
     "preempt_jobs": "preemptable",
@@ -437,7 +444,9 @@ Callback = Callable[..., Any]
 class Session:
     """One cycle: the snapshot's state, what has been decided so far, and the plugins' callbacks."""
 
-    def __init__(self, snapshot: Snapshot, config: Config, tables: Tables) -> None:
+    def __init__(  # noqa: PLR0915 - one line a field
+        self, snapshot: Snapshot, config: Config, tables: Tables
+    ) -> None:
         """Lay out nodes and queues; plugins are added by `cycle.open_session`."""
         self.snapshot = snapshot
         self.config = config
@@ -464,6 +473,10 @@ class Session:
         """Reserved amounts by job, int64[R, N], already taken out of `free`."""
         self.focus: Bools | None = None
         """Nodes to which placement is confined: those kept for the job that is being placed."""
+        self.shard: Bools | None = None
+        """Nodes of the scheduler's shard, if it has one."""
+        self.shard_is_hard = False
+        self._read_shard()
         self.may_borrow = False
         """True while queues may be served above what they deserve (backfill)."""
         self.swap_base: dict[str, list[int]] | None = None
@@ -494,6 +507,12 @@ class Session:
                 continue
             total.append(int(column[on].sum()) + int(self.tables.used[d][~on].sum()))
         return total
+
+    def _read_shard(self) -> None:
+        shard = self.snapshot.shard
+        if shard is not None:
+            self.shard = np.array([n in shard.nodes for n in self.tables.nodes.names], dtype=bool)
+            self.shard_is_hard = shard.mode is ShardMode.HARD
 
     def _build_queues(self) -> None:  # noqa: C901 - steps of one layout
         """Build the tree; a queue in a circle of parents is put at the top, closed."""
@@ -639,6 +658,10 @@ class Session:
         """Return all callbacks of one name, tier by tier, in order."""
         return self._flat[name]
 
+    def has_moving_order(self, name: str) -> bool:
+        """Return whether an order changes while tasks are placed."""
+        return any(getattr(p, "order_moves", False) for p, _ in self.callback_owners[name])
+
     def vote(self, name: str, *arguments: object) -> bool:
         """Combine votes: a reject anywhere is no; a tier with a permit ends the vote with yes."""
         for tier in self.callbacks[name]:
@@ -724,6 +747,8 @@ class Session:
     def mask(self, shape: Shape) -> Bools:
         """Return bool[N]: nodes that pass every predicate, room not considered."""
         mask: Bools = np.ones(self.tables.nodes.count, dtype=bool)
+        if self.shard is not None and self.shard_is_hard:
+            mask &= self.shard
         for callback in self.each("predicate"):
             mask &= callback(shape)
         return mask
@@ -763,17 +788,40 @@ class Session:
             scores += callback(view.shape, nodes)
         return scores
 
-    def best_node(self, shape: Shape) -> int:
-        """Return the feasible node with the highest score, -1 if there is none."""
+    def best_node(self, shape: Shape, *, extra: Float64 | None = None) -> int:
+        """Return the feasible node with the highest score, -1 if there is none.
+
+        `extra` is float64[N], added to the scores of the shape.
+        """
         if not self.tables.nodes.count:
             return -1
         scores = self.shape_nodes(shape).scores
         if scores is None:
             return -1
+        if extra is not None:
+            scores = scores + extra
         if self.focus is not None:
             scores = np.where(self.focus, scores, -np.inf)
+        return self.pick(scores)
+
+    def pick(self, scores: Float64) -> int:
+        """Return the node with the highest score above -inf, those of the shard first; or -1."""
+        if self.shard is not None:
+            inside = np.where(self.shard, scores, -np.inf)
+            best = int(inside.argmax())
+            if inside[best] > -np.inf:
+                return best
         best = int(scores.argmax())
         return best if scores[best] > -np.inf else -1
+
+    def task_scores(self, job: JobView, role: RoleView) -> Float64 | None:
+        """Return what the role's next task adds to its shape's scores, float64[N], or None."""
+        total: Float64 | None = None
+        for callback in self._flat["task_node_order"]:
+            scores: Float64 | None = callback(job, role)
+            if scores is not None:
+                total = scores if total is None else total + scores
+        return total
 
     def exclude(self, shape: Shape, node: int) -> None:
         """Take a node out for a shape until something changes there."""
@@ -792,7 +840,7 @@ class Session:
             fits &= callback(shape, slice(None))
         return fits
 
-    def best_future_node(self, shape: Shape) -> int:
+    def best_future_node(self, shape: Shape, *, extra: Float64 | None = None) -> int:
         """Return the best node where the shape fits once what is releasing has gone, or -1."""
         if not self.has_releasing:
             return -1
@@ -802,7 +850,7 @@ class Session:
         scores: Float64 = np.where(fits, 0.0, -np.inf)
         for callback in self.each("node_order"):
             scores += callback(shape, slice(None))
-        return int(scores.argmax())
+        return self.pick(scores if extra is None else scores + extra)
 
     def future_free(self, node: int) -> list[int]:
         """Return what will be free on a node: free, and releasing less promised."""

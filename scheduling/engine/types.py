@@ -215,6 +215,32 @@ class Reservation:
     """When the job can start at the latest, from the time limits of what runs there; if known."""
 
 
+class ShardMode(StrEnum):
+    """How far a scheduler keeps to its part of the nodes."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The nodes that belong to this scheduler: hard = no others, soft = these first."""
+
+    mode: ShardMode
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """How many of the tasks with certain labels may be evicted at once."""
+
+    name: str
+    match_labels: Mapping[str, str]
+    disruptions_allowed: int
+    namespace: str = ""
+    """Only tasks whose key starts with it and a slash; empty: all tasks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything one cycle looks at, at one instant."""
@@ -225,6 +251,8 @@ class Snapshot:
     jobs: tuple[Job, ...]
     reservations: tuple[Reservation, ...] = ()
     version: int = 0
+    shard: Shard | None = None
+    disruption_budgets: tuple[DisruptionBudget, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

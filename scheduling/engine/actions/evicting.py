@@ -53,6 +53,8 @@ class Victims:
 class Offer:
     """A node where the task would fit after evicting some units."""
 
+    is_outside: bool
+    """Whether the node is not of the scheduler's shard."""
     cost: Cost
     node: int
     units: tuple[Unit, ...] = field(compare=False)
@@ -160,7 +162,7 @@ class Search:
     def _place(self, role: RoleView) -> bool:
         session = self.session
         if session.refusal(self.job, role) is None:
-            node = _best_promise(session, role)
+            node = _best_promise(session, self.job, role)
             if node >= 0:
                 session.promise(self.job, role, node)
                 return True
@@ -226,7 +228,9 @@ class Search:
                 _reduce(short, unit, node, 1)
             else:
                 removed.drop(unit)
-        return Offer(self._cost(removed.units), node, tuple(removed.units))
+        shard = self.session.shard
+        is_outside = shard is not None and not shard[node]
+        return Offer(is_outside, self._cost(removed.units), node, tuple(removed.units))
 
     def _add_singles(self, claim: Claim, node: int, short: dict[int, int]) -> list[JobView]:
         """Set single tasks aside until nothing is missing; return the jobs that gave none more."""
@@ -356,7 +360,7 @@ class Search:
         )
 
 
-def _best_promise(session: Session, role: RoleView) -> int:
+def _best_promise(session: Session, job: JobView, role: RoleView) -> int:
     """Return the best node that has, or will have, room for a task without any eviction."""
     fits = session.future_fits(role.shape)
     if not fits.any():
@@ -364,7 +368,8 @@ def _best_promise(session: Session, role: RoleView) -> int:
     scores = np.where(fits, 0.0, -np.inf)
     for callback in session.each("node_order"):
         scores += callback(role.shape, slice(None))
-    return int(scores.argmax())
+    extra = session.task_scores(job, role)
+    return session.pick(scores if extra is None else scores + extra)
 
 
 def _helps(unit: Unit, short: dict[int, int]) -> bool:

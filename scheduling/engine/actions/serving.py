@@ -92,10 +92,7 @@ class Lines:
         self._queues = sorted(
             ((session.queue_key(q), q) for q in queues.values()), key=_queue_key_of
         )
-        self._has_moving_order = any(
-            getattr(plugin, "order_moves", False)
-            for plugin, _ in session.callback_owners["job_order"]
-        )
+        self._has_moving_order = session.has_moving_order("job_order")
 
     def next_queue(self) -> QueueView | None:
         """Take out the queue that comes first."""
@@ -284,7 +281,10 @@ def place_job(session: Session, job: JobView) -> Reason | None:  # noqa: C901 - 
         refusal = session.gang_refusal(job, missing_request(session, job))
         if refusal is not None:
             return refusal
+    is_moving = len(roles) > 1 and session.has_moving_order("task_order")
     while True:
+        if is_moving:
+            roles = roles_in_order(session, job)
         role = next_role(roles, failed)
         if role is None:
             break
@@ -338,12 +338,13 @@ def place_task(session: Session, job: JobView, role: RoleView) -> Failure | None
     if refusal is not None:
         return Failure(role, refusal)
     shape = role.shape
+    extra = session.task_scores(job, role)
     if not must_wait_for_holds(job, shape):
-        while (node := session.best_node(shape)) >= 0:
+        while (node := session.best_node(shape, extra=extra)) >= 0:
             if session.place(job, role, node):
                 return None
             session.exclude(shape, node)
-    node = session.best_future_node(shape)
+    node = session.best_future_node(shape, extra=extra)
     if node >= 0:
         session.promise(job, role, node)
         return None

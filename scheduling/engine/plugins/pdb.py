@@ -1,0 +1,49 @@
+"""The pdb plugin: no more evictions at once than the disruption budgets allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduling.engine.session import Claim, EntryKind, Plugin, RoleView, Unit
+from scheduling.engine.types import DisruptionBudget, Task
+
+
+class DisruptionBudgets(Plugin):
+    """Count the evictions of this cycle and those at hand against every budget that matches.
+
+    Source: Volcano pkg/scheduler/plugins/pdb; there the shuffle action takes the tasks that a
+    budget spares, here it spares them.
+    """
+
+    name = "pdb"
+
+    def _may_evict(self, claim: Claim, unit: Unit) -> bool:
+        return self._stays_within(unit, (u for u in claim.removed.units if u is not unit))
+
+    preemptable = _may_evict
+    reclaimable = _may_evict
+
+    def revocable(self, unit: Unit) -> bool:
+        """Say whether the budgets let a unit be withdrawn."""
+        return self._stays_within(unit, ())
+
+    def _stays_within(self, unit: Unit, others: Iterable[Unit]) -> bool:
+        budgets = self.session.snapshot.disruption_budgets
+        touched = [b for b in budgets if any(_matches(b, r, t) for r, t, _ in unit.tasks)]
+        if not touched:
+            return True
+        gone = [(role, task) for u in (unit, *others) for role, task, _ in u.tasks]
+        gone += [(e.role, e.task) for e in self.session.journal if e.kind is EntryKind.EVICT]
+        distinct = {task.key: (role, task) for role, task in gone}
+        return all(
+            sum(_matches(budget, role, task) for role, task in distinct.values())
+            <= budget.disruptions_allowed
+            for budget in touched
+        )
+
+
+def _matches(budget: DisruptionBudget, role: RoleView, task: Task) -> bool:
+    if budget.namespace and not task.key.startswith(f"{budget.namespace}/"):
+        return False
+    labels = role.role.labels
+    return all(labels.get(key) == value for key, value in budget.match_labels.items())
