@@ -40,6 +40,14 @@ class AgentUnderTest:
         """Join the real gateway at the first start."""
         self._arguments = ("--server", url, "--token-file", str(token_file), *self._arguments)
 
+    def simulate(self, shape: str) -> None:
+        """Pretend to be a node of this shape, from the next start on."""
+        words = list(self._arguments)
+        if "--simulate" in words:
+            at = words.index("--simulate")
+            del words[at : at + 2]
+        self._arguments = (*words, "--simulate", shape)
+
     def start(self, **environment: str) -> None:
         sessions = len(self._fake.hellos) if self._fake is not None else 0
         with (self.data / "agent.log").open("ab") as log:

@@ -78,17 +78,25 @@ class LoopProcess:
         """Send a signal to the program and all its children."""
         os.killpg(self.process.pid, number)
 
-    def stop(self) -> None:
-        """End it as a service manager does, and by force if it does not end."""
+    def ask_to_end(self) -> None:
+        """Ask as a service manager does."""
         if self.process.poll() is None:
             self.signal(signal.SIGCONT)
             self.process.terminate()
-            try:
-                self.process.wait(15)
-            except subprocess.TimeoutExpired:
-                self.signal(signal.SIGKILL)
-                self.process.wait(10)
+
+    def outlast(self) -> None:
+        """Wait until it has ended, by force if it does not."""
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.process.wait(10)
         self._log.close()
+
+    def stop(self) -> None:
+        """End it, and return when it has ended."""
+        self.ask_to_end()
+        self.outlast()
 
     def log(self) -> str:
         return Path(self._log.name).read_text()
@@ -97,8 +105,9 @@ class LoopProcess:
 class Loops:
     """Two workers for loops, one for short tasks, and beat: what a site of two machines runs."""
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, *, workers: int = 2, **environment: str) -> None:
         self.redis = OwnRedis()
+        self._count = workers
         self._environment = environment
         self.workers: list[LoopProcess] = []
         self.others: list[LoopProcess] = []
@@ -106,7 +115,7 @@ class Loops:
 
     def __enter__(self) -> Self:
         self.redis.start()
-        for number in range(2):
+        for number in range(self._count):
             self.workers.append(self._worker("loops", f"loops{number}", 4))
         self.others.append(self._worker("celery", "tasks", 1))
         schedule = f"--schedule={self._schedule.name}/beat"
@@ -116,8 +125,11 @@ class Loops:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in (*self.others, *self.workers):
-            process.stop()
+        processes = (*self.others, *self.workers)
+        for process in processes:
+            process.ask_to_end()
+        for process in processes:
+            process.outlast()
         self.redis.close()
         self._schedule.cleanup()
 
