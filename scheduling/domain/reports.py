@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,9 +24,12 @@ from scheduling.lifecycle.states import AttemptState
 from scheduling.lifecycle.values import AttemptEvent
 from scheduling.models import Attempt, Device, LogChunk, MetricSample, Node, Usage
 from scheduling.models.node import NodeState
+from tenants.domain import notify
 
 GPU_SUBJECT = "gpu:"
 NODE_SUBJECT = "node"
+WHOLE_DEVICE = 1000
+"""Of its resource, in thousandths."""
 BEFORE_START = (AttemptState.BOUND, AttemptState.STARTING)
 
 
@@ -438,8 +442,25 @@ def _keep_health(batch: Batch, node: Node, devices: Sequence[DeviceObserved]) ->
         )
         changed += rows.update(is_healthy=one.is_healthy, health_reason=one.health_reason[:300])
     if changed:
+        _count_healthy(node)
         batch.hints.append(topics.Hint(topics.node(node.id), "state"))
         batch.hints.append(topics.Hint(topics.cluster(node.cluster_id), "state"))
+
+
+def _count_healthy(node: Node) -> None:
+    """Let the node offer its healthy devices only; its row is locked (`record_many`).
+
+    The write also marks the row as changed, by which the scheduler's snapshot reads devices anew.
+    """
+    healthy = Device.objects.filter(node=node, is_present=True, is_healthy=True)
+    counted = Counter(healthy.values_list("resource", flat=True))
+    all_resources = Device.objects.filter(node=node).values_list("resource", flat=True).distinct()
+    node.allocatable = {
+        **node.allocatable,
+        **{resource: WHOLE_DEVICE * counted[resource] for resource in all_resources},
+    }
+    Node.objects.filter(id=node.id).update(allocatable=node.allocatable)
+    notify.notify(notify.SCHEDULE, str(node.cluster_id))
 
 
 def _hint(batch: Batch, kind: str, job_ids: set[UUID]) -> None:

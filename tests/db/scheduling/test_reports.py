@@ -11,7 +11,16 @@ from scheduling.domain.errors import StaleSessionError
 from scheduling.domain.reports import AttemptObserved, Reported
 from scheduling.lifecycle.states import AttemptState
 from scheduling.lifecycle.values import AttemptEvent
-from scheduling.models import Attempt, Device, History, LogChunk, MetricSample, Usage
+from scheduling.models import (
+    Attempt,
+    Device,
+    DeviceHold,
+    History,
+    LogChunk,
+    MetricSample,
+    Node,
+    Usage,
+)
 from tests.factories.cluster import Site, fresh, role
 
 
@@ -130,6 +139,42 @@ def test_sick_device_is_noted(site: Site) -> None:
 
     device = Device.objects.get()
     assert (device.is_healthy, device.health_reason) == (False, "ECC")
+
+
+def test_sick_device_is_not_free(site: Site) -> None:
+    """A sick GPU is no room from the next cycle on, and room again once it is healthy."""
+    node = site.node(gpus=2)
+    sick = Device.objects.order_by("index").first()
+    assert sick is not None
+    jobs = [site.submit(role(gpu_milli=1000)) for _ in range(2)]
+
+    node.report(site.now, devices=[reports.DeviceObserved(sick.uuid, is_healthy=False)])
+    site.cycle()
+
+    assert Node.objects.get().allocatable["nvidia.com/gpu"] == 1000
+    live = [site.live(job) for job in jobs]
+    assert sorted(len(one) for one in live) == [0, 1]
+    assert set(DeviceHold.objects.values_list("device__index", flat=True)) == {1}
+
+    node.report(site.now, devices=[reports.DeviceObserved(sick.uuid, is_healthy=True)])
+    site.cycle()
+
+    assert Node.objects.get().allocatable["nvidia.com/gpu"] == 2000
+    assert [len(site.live(job)) for job in jobs] == [1, 1]
+
+
+def test_device_that_falls_sick_under_a_task_is_not_given_again(site: Site) -> None:
+    """A GPU that falls sick while it is held keeps its task; the other one is still counted out."""
+    node = site.node(gpus=2)
+    running = site.started(role(gpu_milli=1000))
+    (hold,) = DeviceHold.objects.select_related("device")
+    waiting = site.submit(role(gpu_milli=2000))
+
+    node.report(site.now, devices=[reports.DeviceObserved(hold.device.uuid, is_healthy=False)])
+    site.cycle()
+
+    assert [len(site.live(running)), len(site.live(waiting))] == [1, 0]
+    assert Node.objects.get().allocatable["nvidia.com/gpu"] == 1000
 
 
 def test_refused_launch_is_tried_again(site: Site) -> None:
