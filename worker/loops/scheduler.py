@@ -1,8 +1,8 @@
 """The scheduler loop of one cluster: snapshot, plan, verify, apply; woken by NOTIFY or each second.
 
 A job that makes planning raise is found by halving, counted, and left out of the cycle; after
-three strikes it stays out until somebody changes it. A plan that the independent check refuses is
-not applied, and the health page shows why.
+three strikes it stays out until somebody changes it. What the independent check refuses of a plan
+is not applied: the decisions of the jobs at fault are left out, counted, and struck alike.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from uuid import UUID
 
 import structlog
 
-from scheduling.domain import apply_plan, cycles, leases, quarantine
+from scheduling.domain import apply_plan, cycles, leases, quarantine, refused_plans
 from scheduling.domain.clock import database_now
 from scheduling.domain.errors import LeaseLostError, PoisonJobError
 from scheduling.domain.launches import scheduler_scope
+from scheduling.domain.refused_plans import Mended
 from scheduling.domain.snapshot import SnapshotCache
-from scheduling.engine import cycle, verify
+from scheduling.engine import cycle
 from scheduling.engine.types import Job, Plan, Snapshot
 from tenants.domain import notify
 from worker.loops.base import HeldLease
@@ -79,7 +80,8 @@ class SchedulerLoop:
                 quarantine.strike(job_id=poison.job_id, error=str(poison), now=now)
             return
         read = time.perf_counter()
-        plan, error = self._plan(snapshot, lease)
+        mended, error = self._plan(snapshot, lease)
+        plan = mended.plan
         planned = time.perf_counter()
         lease.require_safe()
         applied = apply_plan.apply(
@@ -100,7 +102,7 @@ class SchedulerLoop:
                     apply_ms=(time.perf_counter() - planned) * 1000,
                     binds=applied.binds,
                     evictions=applied.evictions,
-                    rejected=len(applied.rejected),
+                    rejected=len(applied.rejected) + len(mended.left_out),
                     pending=len(plan.job_reasons),
                     error=error,
                 )
@@ -108,8 +110,8 @@ class SchedulerLoop:
         for rejection in applied.rejected:
             log.info("job_rejected", job=rejection.job, what=rejection.what)
 
-    def _plan(self, snapshot: Snapshot, lease: HeldLease) -> tuple[Plan, str]:
-        """Return a plan that may be applied, and what was wrong with the first try."""
+    def _plan(self, snapshot: Snapshot, lease: HeldLease) -> tuple[Mended, str]:
+        """Return what may be applied of a plan, and what was wrong with the first try."""
         config = self._configuration.current(lease.scope, lease.epoch)
         try:
             plan = cycle.plan(snapshot, config, memo=self._memo)
@@ -119,13 +121,29 @@ class SchedulerLoop:
             log.exception("planning_failed", cluster=str(self.cluster_id))
             self._memo = cycle.Memo()
             plan = self._plan_without_poison(snapshot, lease, error)
-            return plan, f"{type(error).__name__}: {error}"
-        if plan.binds or plan.evictions:
-            violations = verify.check(snapshot, plan)
-            if violations:
-                log.error("plan_refused", violations=[str(one) for one in violations[:10]])
-                return Plan(reservations=snapshot.reservations), f"plan refused: {violations[0]}"
-        return plan, ""
+            return self._checked(snapshot, plan, lease), f"{type(error).__name__}: {error}"
+        mended = self._checked(snapshot, plan, lease)
+        return mended, mended.summary
+
+    def _checked(self, snapshot: Snapshot, plan: Plan, lease: HeldLease) -> Mended:
+        """Return what the independent check lets through; strike the jobs that are to blame."""
+        if not (plan.binds or plan.evictions):
+            return Mended(plan)
+        mended = refused_plans.mend(snapshot, plan)
+        if not mended.refused:
+            return mended
+        log.error(
+            "plan_refused",
+            violations=[str(one) for one in mended.refused[:10]],
+            left_out=mended.left_out[:10],
+        )
+        self._memo = cycle.Memo()  # what is remembered may be what is wrong
+        if mended.guilty:
+            now = database_now()
+            with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+                for key, code in mended.guilty.items():
+                    quarantine.strike(job_id=UUID(key), error=f"plan refused: {code}", now=now)
+        return mended
 
     def _plan_without_poison(self, snapshot: Snapshot, lease: HeldLease, error: Exception) -> Plan:
         config = self._configuration.current(lease.scope, lease.epoch)

@@ -20,7 +20,7 @@ from scheduling.engine.types import Plan, Snapshot
 from scheduling.models import Attempt, Cluster, CycleRecord, Job, JobCount, Lease, Queue
 from tenants.domain import outbox
 from tenants.models import AuditRow, AuditSeal, OutboxRow
-from tests.factories.cluster import Site, fresh
+from tests.factories.cluster import Site, fresh, role
 from worker.loops.base import HeldLease
 from worker.loops.reconcile import ReconcileLoop
 from worker.loops.relay import RelayLoop
@@ -109,6 +109,38 @@ def test_refused_plan_is_not_applied(
     assert site.live(job) == []
     assert CycleRecord.objects.latest("number").error.startswith("plan refused")
     del node
+
+
+def test_refused_job_does_not_keep_the_others_waiting(
+    site: Site, scheduler: SchedulerLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the check refuses is left out, its gang whole; after three strikes it is set aside."""
+    site.node()
+    sound = site.submit()
+    bad = site.submit(role(replicas=2), name="bad")
+    whole = cycle.plan
+
+    def twice(snapshot: Snapshot, *args: object, **kwargs: object) -> Plan:
+        plan = whole(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
+        more = tuple(one for one in plan.binds if one.job == str(bad.id))[:1]
+        return replace(plan, binds=(*plan.binds, *more))
+
+    monkeypatch.setattr(cycle, "plan", twice)
+    turn(site, scheduler)
+
+    assert (len(site.live(sound)), site.live(bad)) == (1, [])
+    record = CycleRecord.objects.latest("number")
+    assert (record.binds, record.rejected) == (1, 1)
+    assert record.error.startswith("plan refused: bound_twice")
+    row = fresh(bad)
+    assert (row.quarantine_strikes, row.reason_code) == (1, "quarantined")
+    assert row.reason_params["error"] == "plan refused: bound_twice"
+
+    for _ in range(4):
+        turn(site, scheduler)
+
+    assert fresh(bad).quarantine_strikes == 3
+    assert CycleRecord.objects.latest("number").error == ""
 
 
 def some_jobs(site: Site, count: int) -> tuple[EngineJob, ...]:
