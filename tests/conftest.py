@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # models can be imported only after this module has said wher
 HERE = Path(__file__).resolve().parent
 # These need no server; everything else may.
 WITHOUT_SERVERS = tuple(str(HERE / name) + os.sep for name in ("unit", "meta"))
+IN_A_BROWSER = str(HERE / "browser") + os.sep
 
 services = EmbeddedServices(os.environ)
 for _name in ("DATABASE_URL_FILE", "REDIS_URL_FILE", "SECRET_KEY_FILE"):
@@ -33,6 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Watch skipped tests; `.ci/run` lets unlisted ones fail the run."""
     is_fatal = os.environ.get("TERRACE_UNLISTED_SKIPS") == "fail"
     config.pluginmanager.register(SkipWatch(is_fatal=is_fatal))
+
+
+@pytest.hookimpl(trylast=True)  # after the tests were shuffled
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests in a browser last: Playwright's event loop then runs in this thread for good."""
+    items.sort(key=lambda item: str(item.path).startswith(IN_A_BROWSER))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
