@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after the tests were shuffled
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests in a browser last: Playwright's event loop then runs in this thread for good."""
+    """Put the tests in a browser last: Playwright's event loop stays in this thread."""
     items.sort(key=lambda item: str(item.path).startswith(IN_A_BROWSER))
 
 
