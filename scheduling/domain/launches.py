@@ -181,8 +181,10 @@ def _endpoints(
 ) -> dict[UUID, dict[tuple[str, int], Endpoint]]:
     """Return where the live tasks of the jobs are reached.
 
-    The address is written where it is known: a name works only on nodes that may give a task its
-    own hosts file. Tasks that all lie on one machine reach one another by loopback.
+    Jobs read the names that they know from Volcano; each task gets a hosts file with the addresses,
+    and a node that cannot show it writes them in place of the names. Tasks that all lie on one
+    machine reach one another by loopback. A hosts file takes no names for addresses, so where a
+    machine is known by its name, that is written at once.
     """
     found: defaultdict[UUID, dict[tuple[str, int], Endpoint]] = defaultdict(dict)
     live = Attempt.objects.filter(job__in=list(specs), state__in=LIVE_STATES)
@@ -198,11 +200,20 @@ def _endpoints(
         where = LOOPBACK if is_one_machine else address
         name = f"{spec.name}-{role}-{index}.{spec.name}"
         found[job_id][role, index] = Endpoint(
-            host=where or name,
+            host=name if not where or is_number(where) else where,
             address=where,
             ports=_port_map(spec, numbers.get(ports.RENDEZVOUS)),
         )
     return found
+
+
+def is_number(address: str) -> bool:
+    """Whether an address is an IP address and not a name."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return True
 
 
 def is_loopback(address: str) -> bool:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,23 @@ def test_launch_repeated_starts_nothing_twice(gateway: FakeGateway, agent: Agent
 
     assert wait_for(lambda: gateway.output("a1")) == b"started\n"
     assert gateway.states("a1") == ["Starting", "Running", "Exited"]
+
+
+def test_wrapper_gets_command_and_folder_of_its_image(gateway: FakeGateway) -> None:
+    """A wrapper starts here, is told the image's folder, and may run the image's own program."""
+    script = "echo $TERRACE_WORKING_DIR $# $@"
+    config = f"[runtimes.image]\nkind = 'wrapper'\nargv = ['sh', '-c', '{script}', 'image']\n"
+    running = AgentUnderTest(config=config).belongs_to(gateway)
+    running.start()
+    try:
+        gateway.launch("a1", ["train", "--fast"], runtime="image", working_dir="/opt/inside")
+        gateway.launch("a2", [], runtime="image")
+
+        said = [wait_for(partial(gateway.output, attempt)) for attempt in ("a1", "a2")]
+    finally:
+        running.clean_up()
+
+    assert said == [b"/opt/inside 2 train --fast\n", b"0\n"]
 
 
 def test_environment_has_nothing_of_the_agent(gateway: FakeGateway, agent: AgentUnderTest) -> None:

@@ -238,15 +238,17 @@ async def _wait_for_end(leave: asyncio.Event, end: asyncio.Event, nodes: list[No
 def _make_node(folder: Path, settings: AgentConfig, shape: Shape | None) -> tuple[Node, Identity]:
     who = identity.load(folder)
     users = TaskUsers(settings, folder)
-    is_host = shape is None and users.is_dropping
-    needs_passage = is_host and not linux.may_mount()
+    may_mount = shape is None and linux.may_mount()
+    needs_passage = shape is None and users.is_dropping and not may_mount
     jobs = choose_jobs_folder(folder, settings.jobs_folder, needs_passage=needs_passage)
     folders = NodeFolders(data=folder.absolute(), jobs=jobs)
     machine: Machine
     if shape is not None:
         machine = SimulatedMachine(shape=shape, node=who.node)
     else:
-        preparer = Preparer(config=settings, folders=folders, users=users, identity=who)
+        preparer = Preparer(
+            config=settings, folders=folders, users=users, identity=who, may_mount=may_mount
+        )
         machine = HostMachine(config=settings, folders=folders, preparer=preparer)
     node = Node(
         name=who.node,

@@ -10,11 +10,12 @@ import base64
 import binascii
 import io
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import urllib.parse
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -105,6 +106,8 @@ class Preparer:
     folders: NodeFolders
     users: TaskUsers
     identity: Identity
+    may_mount: bool = True
+    """Whether tasks see a hosts file of their own; without one they get addresses for names."""
 
     def prepare(self, launch: Launch, ports: dict[str, int]) -> Preparation:
         """Make the attempt ready to run. Slow (network, disk): call it in a thread.
@@ -122,14 +125,16 @@ class Preparer:
             ) from error
 
     def _prepare(self, launch: Launch, ports: dict[str, int]) -> Preparation:
-        if not launch.argv:
-            raise PrepareError("argv is empty: the role needs a command")
         runtime = self._runtime(launch.runtime)
+        if not launch.argv and runtime.kind is not RuntimeKind.WRAPPER:
+            raise PrepareError("argv is empty: the role needs a command")
         owner = self.users.owner_for(launch.tenant)
         where = attempt_folders(self.folders, launch)
         _make_folders(where, owner)
         if launch.git_url:
             _clone(launch, where, owner)
+        if not self.may_mount:
+            launch = with_addresses(launch)
         warnings: list[str] = []
         for file in launch.files:
             self._place(file, where, owner, warnings)
@@ -140,7 +145,7 @@ class Preparer:
             folder=str(self.folders.attempt(launch.attempt)),
             argv=[*runtime.argv, *launch.argv],
             environment=environment,
-            working_dir=str(_working_dir(launch, where)),
+            working_dir=str(_working_dir(launch, runtime, where)),
             lease_file=str(self.folders.lease),
             uid=owner.uid,
             gid=owner.gid,
@@ -261,9 +266,11 @@ def _reveals(runtime: Runtime, where: AttemptFolders) -> list[str]:
     return sorted(str(folder) for folder in needed if child.barrier(str(folder)))
 
 
-def _working_dir(launch: Launch, where: AttemptFolders) -> Path:
+def _working_dir(launch: Launch, runtime: Runtime, where: AttemptFolders) -> Path:
     if launch.working_dir.startswith("/"):
-        return Path(launch.working_dir)
+        # inside an image only its wrapper can go there
+        is_ours = runtime.kind is not RuntimeKind.WRAPPER
+        return Path(launch.working_dir) if is_ours else where.work
     if launch.working_dir in {"", "."}:
         return where.work
     return where.work.joinpath(*placing.relative_parts(launch.working_dir))
@@ -279,6 +286,37 @@ def _write_hosts(path: Path, launch: Launch) -> None:
         lines.append(f"127.0.0.1\t{launch.task}")
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     path.chmod(0o644)
+
+
+def with_addresses(launch: Launch) -> Launch:
+    """Write the addresses of the job's tasks wherever the control plane wrote their names.
+
+    Only full names, `<job>-<role>-<index>.<job>`: the short ones are also what a task is called.
+    """
+    addresses = {name: address for name, address in launch.hosts.items() if "." in name}
+    if not addresses:
+        return launch
+    names = "|".join(map(re.escape, addresses))
+    pattern = re.compile(rf"(?<![\w.-])(?:{names})(?![\w-]|\.\w)")
+
+    def written(text: str) -> str:
+        return pattern.sub(lambda found: addresses[found[0]], text)
+
+    def rewritten(file: FileToPlace) -> FileToPlace:
+        if file.url or file.is_archive:
+            return file
+        try:
+            text = base64.b64decode(file.content, validate=True).decode()
+        except ValueError:  # not text, or not base64: placing it says so
+            return file
+        return replace(file, content=base64.b64encode(written(text).encode()).decode())
+
+    return replace(
+        launch,
+        argv=[written(word) for word in launch.argv],
+        environment={name: written(value) for name, value in launch.environment.items()},
+        files=[rewritten(file) for file in launch.files],
+    )
 
 
 def _environment(
@@ -311,11 +349,13 @@ def _environment(
     }
     for label, port in ports.items():
         environment[f"TERRACE_PORT_{label.upper().replace('-', '_')}"] = str(port)
-    _apply_runtime(environment, runtime, where)
+    _apply_runtime(environment, launch, runtime, where)
     return environment
 
 
-def _apply_runtime(environment: dict[str, str], runtime: Runtime, where: AttemptFolders) -> None:
+def _apply_runtime(
+    environment: dict[str, str], launch: Launch, runtime: Runtime, where: AttemptFolders
+) -> None:
     if runtime.kind is RuntimeKind.VENV:
         environment["VIRTUAL_ENV"] = runtime.path
         environment["PATH"] = f"{runtime.path}/bin:{environment['PATH']}"
@@ -325,6 +365,8 @@ def _apply_runtime(environment: dict[str, str], runtime: Runtime, where: Attempt
         for name in ("python", "python3"):
             (folder / name).symlink_to(runtime.path)
         environment["PATH"] = f"{folder}:{environment['PATH']}"
+    elif runtime.kind is RuntimeKind.WRAPPER:
+        environment["TERRACE_WORKING_DIR"] = launch.working_dir
 
 
 def _clone(launch: Launch, where: AttemptFolders, owner: Owner) -> None:

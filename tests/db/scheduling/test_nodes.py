@@ -236,11 +236,44 @@ def test_orders_are_true_when_they_leave(site: Site) -> None:
     assert {
         k: first.environment[k] for k in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
     } == {
-        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_ADDR": f"{job.name}-master-0.{job.name}",
         "MASTER_PORT": port,
         "RANK": "0",
         "WORLD_SIZE": "2",
     }
     assert by_attempt[str(worker.id)].environment["MASTER_PORT"] == port
     assert [len(order.devices) for order in by_attempt.values()] == [1, 1]
-    assert first.hosts[f"{job.name}-worker-0"] == "127.0.0.1"
+    assert first.hosts == {
+        f"{job.name}-{one}-0{domain}": "127.0.0.1"
+        for one in ("master", "worker")
+        for domain in ("", f".{job.name}")
+    }
+
+
+def test_tasks_on_machines_known_by_name_are_reached_by_that_name(site: Site) -> None:
+    """A hosts file takes no names for addresses, so a job reads the machine's name itself."""
+    first = site.node(gpus=1, address="gpu1.example.org")
+    site.node(gpus=1, address="10.0.0.7")
+    job = site.submit(
+        role("master", gpu_milli=1000),
+        role("worker", gpu_milli=1000),
+        plugins={"pytorch": {}, "svc": {}},
+    )
+    site.cycle()
+
+    orders = [
+        order
+        for node in site.nodes
+        for order in launches.compose(
+            outbox.claim_node_commands([node], 100, site.now)[node]
+        ).launches.values()
+    ]
+
+    on_first = job.attempts.get(node=first.id).task.role.name
+    hosts = orders[0].environment
+    expected = {
+        "master": f"{job.name}-master-0.{job.name}",
+        "worker": f"{job.name}-worker-0.{job.name}",
+    }
+    expected[on_first] = "gpu1.example.org"
+    assert {one: hosts[f"VC_{one.upper()}_HOSTS"] for one in ("master", "worker")} == expected
