@@ -22,6 +22,7 @@ from scheduling.engine.actions.backfill import best_effort_order
 from scheduling.engine.actions.serving import roles_in_order
 from scheduling.engine.actions.shuffle import withdrawn
 from scheduling.engine.cycle import close, open_session
+from scheduling.engine.domains import Domains
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.plugins import cdp, task_topology, tdm, usage
 from scheduling.engine.plugins.drf import HIERARCHY, HIERARCHY_WEIGHTS
@@ -34,6 +35,7 @@ from scheduling.engine.types import (
     Config,
     DisruptionBudget,
     GangPhase,
+    HyperNode,
     Job,
     Node,
     Plan,
@@ -45,9 +47,12 @@ from scheduling.engine.types import (
     Shard,
     ShardMode,
     Snapshot,
+    SubGroupPolicy,
     Taint,
     Task,
     TaskState,
+    TopologyMode,
+    TopologyRule,
 )
 from scheduling.spec.controller_cases import (
     UnsupportedCaseError as UnsupportedControllersCaseError,
@@ -93,9 +98,6 @@ NOT_EXPRESSED = frozenset(
 )
 NOT_EXPRESSED_OF_GROUPS = frozenset(
     {
-        "network_topology",
-        "sub_group_policies",
-        "allocated_hypernode",
         "nominated_hypernode",
     }
 )
@@ -107,7 +109,6 @@ NOT_EXPRESSED_OF_CASES = frozenset(
         "persistent_volumes",
         "volume_claims",
         "resource_quotas",
-        "hypernodes",
     }
 )
 
@@ -190,6 +191,7 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
             queues=tuple(queues),
             jobs=tuple(jobs),
             shard=read_shard(data.get("sharding")),
+            hypernodes=tuple(read_hypernode(h) for h in data.get("hypernodes", [])),
             disruption_budgets=tuple(read_budget(b) for b in data.get("disruption_budgets", [])),
         ),
         config=read_config(data, data.get("actions", [])),
@@ -209,6 +211,41 @@ def read_shard(data: Data | None) -> Shard | None:
     if data is None or data.get("mode") not in set(ShardMode):
         return None
     return Shard(ShardMode(data["mode"]), frozenset(data["nodes"]))
+
+
+def read_hypernode(data: Data) -> HyperNode:
+    """Translate a domain of the network."""
+    members = data["members"]
+    return HyperNode(
+        name=data["name"],
+        tier=int(data["tier"]),
+        tier_name=data.get("tier_name", ""),
+        nodes=frozenset(m["name"] for m in members if m["kind"].lower() == "node"),
+        members=tuple(m["name"] for m in members if m["kind"].lower() != "node"),
+    )
+
+
+def read_topology(data: Data | None) -> TopologyRule | None:
+    """Translate a topology rule."""
+    if not data:
+        return None
+    tier = data.get("highest_tier_allowed")
+    return TopologyRule(
+        mode=TopologyMode(data.get("mode", "hard")),
+        highest_tier=int(tier) if tier is not None else None,
+        highest_tier_name=data.get("highest_tier_name", ""),
+    )
+
+
+def read_policy(data: Data) -> SubGroupPolicy:
+    """Translate a policy of sub-groups."""
+    return SubGroupPolicy(
+        name=data["name"],
+        match_label_keys=tuple(data.get("match_label_keys", ())),
+        size=int(data.get("sub_group_size", 1)),
+        min_groups=int(data.get("min_sub_groups", 0)),
+        topology=read_topology(data.get("network_topology")),
+    )
 
 
 def read_budget(data: Data) -> DisruptionBudget:
@@ -315,6 +352,9 @@ def read_job(
         preemptable=group.get("preemptable"),
         min_resources=amounts(needed) if needed is not None else None,
         annotations=_job_annotations(group),
+        topology=read_topology(group.get("network_topology")),
+        sub_groups=tuple(read_policy(p) for p in group.get("sub_group_policies", [])),
+        domain=group.get("allocated_hypernode", ""),
     )
 
 
@@ -376,7 +416,8 @@ def label_keys(data: Data) -> frozenset[str]:
 
 
 def _labels(pod: Data, keys: frozenset[str]) -> dict[str, str]:
-    return {k: v for k, v in pod.get("labels", {}).items() if k in keys}
+    labels = {"volcano.sh/task-spec": pod.get("role", ""), **pod.get("labels", {})}
+    return {k: v for k, v in labels.items() if k in keys and v}
 
 
 def _accepts_revocable(pod: Data) -> bool:
@@ -631,11 +672,12 @@ def _views(session: Session) -> dict[str, tuple[JobView, RoleView, Task]]:
     return found
 
 
-def _asked(session: Session, query: Data) -> Iterator[tuple[str, RoleView]]:
+def _asked(session: Session, query: Data) -> Iterator[tuple[str, JobView, RoleView]]:
     views = _views(session)
     names = query.get("pods") or list(views)
     for name in names:
-        yield name, views[name][1]
+        job, role, _ = views[name]
+        yield name, job, role
 
 
 def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
@@ -643,8 +685,9 @@ def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
     names = session.tables.nodes.names
     chosen = query.get("nodes")
     result = {}
-    for pod, role in _asked(session, query):
-        total = [0.0] * len(names)
+    for pod, job, role in _asked(session, query):
+        extra = session.task_scores(job, role)
+        total = [0.0] * len(names) if extra is None else [float(s) for s in extra]
         for callback in session.each("node_order"):
             total = [
                 t + float(s) for t, s in zip(total, callback(role.shape, slice(None)), strict=True)
@@ -666,7 +709,7 @@ def node_status(session: Session, query: Data) -> dict[str, dict[str, str]]:
             name: "ok" if ok else "unresolvable"
             for name, ok in zip(names, _passes(session, role.shape), strict=True)
         }
-        for pod, role in _asked(session, query)
+        for pod, _, role in _asked(session, query)
     }
 
 
@@ -696,6 +739,23 @@ def feasible_nodes(session: Session, query: Data) -> dict[str, list[str]]:
         pod: [name for name, state in states.items() if state == "ok"]
         for pod, states in node_status(session, query).items()
     }
+
+
+def hypernode_scores(session: Session, query: Data) -> dict[str, float]:
+    """Score the domains for a sub-group."""
+    wanted = query["sub_group"]
+    job = session.view(wanted["podgroup"])
+    found: dict[str, float] = {}
+    for part in job.parts if job is not None else ():
+        if (part.policy.name if part.policy else "") != wanted.get("policy", ""):
+            continue
+        if list(part.values) != list(wanted.get("label_values", [])):
+            continue
+        domains = Domains(session.snapshot.hypernodes, session.tables.nodes.index).all
+        for callback in session.each("hyper_node_order"):
+            for domain, score in zip(domains, callback(part.roles, domains), strict=True):
+                found[domain.name] = found.get(domain.name, 0.0) + score
+    return found
 
 
 def job_order(session: Session, query: Data) -> list[str]:
@@ -783,6 +843,7 @@ def backfill_order(session: Session, query: Data) -> list[str]:
 QUERIES: dict[str, Callable[[Session, Data], object]] = {
     "node_scores": node_scores,
     "node_status": node_status,
+    "hypernode_scores": hypernode_scores,
     "feasible_nodes": feasible_nodes,
     "job_order": job_order,
     "enqueueable": enqueueable,

@@ -21,6 +21,7 @@ from scheduling.engine.plugins.conformance import Conformance
 from scheduling.engine.plugins.drf import Drf
 from scheduling.engine.plugins.fair_users import FairUsers
 from scheduling.engine.plugins.gang import Gang
+from scheduling.engine.plugins.network_topology import NetworkTopology
 from scheduling.engine.plugins.nodegroup import NodeGroup
 from scheduling.engine.plugins.nodeorder import NodeOrder
 from scheduling.engine.plugins.overcommit import Overcommit
@@ -56,6 +57,7 @@ PLUGINS: dict[str, type[Plugin]] = {
     for plugin in (
         Binpack,
         Capacity,
+        NetworkTopology,
         NodeGroup,
         NodeOrder,
         Usage,

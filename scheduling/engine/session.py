@@ -36,6 +36,7 @@ from scheduling.engine.types import (
     Reservation,
     ShardMode,
     Snapshot,
+    SubGroupPolicy,
     Task,
     TaskState,
 )
@@ -123,15 +124,65 @@ class RoleView:
         self.waiting = len(row.promised)
 
 
+class Part:
+    """The roles of a job that form one sub-group; those that no policy matches form one too."""
+
+    __slots__ = ("policy", "position", "roles", "size", "values")
+
+    def __init__(
+        self, policy: SubGroupPolicy | None, position: int, values: tuple[str, ...]
+    ) -> None:
+        """Start without roles; `position` is the policy's."""
+        self.policy = policy
+        self.position = position
+        self.values = values
+        self.roles: list[RoleView] = []
+        self.size = policy.size if policy is not None else 1
+
+    @property
+    def name(self) -> str:
+        """Its policy and label values."""
+        return "-".join([self.policy.name if self.policy is not None else "", *self.values])
+
+    def has_size(self, *, with_waiting: bool) -> bool:
+        """Return whether it is complete, promises counted or not."""
+        have = sum(r.ready + (r.waiting if with_waiting else 0) for r in self.roles)
+        return have >= self.size
+
+    def task_count(self) -> int:
+        """Return how many tasks it has, placed or not."""
+        return sum(r.ready + r.waiting + len(r.pending) for r in self.roles)
+
+
+def parts_of(policies: Sequence[SubGroupPolicy], roles: Sequence[RoleView]) -> list[Part]:
+    """Split roles into sub-groups: a role belongs to the first policy all whose keys it has."""
+    found: dict[tuple[int, tuple[str, ...]], Part] = {}
+    for role in roles:
+        labels = role.role.labels
+        place: tuple[int, tuple[str, ...]] = (len(policies), ())
+        for position, policy in enumerate(policies):
+            values = tuple(labels.get(key, "") for key in policy.match_label_keys)
+            if values and all(values):
+                place = (position, values)
+                break
+        if place not in found:
+            chosen = policies[place[0]] if place[0] < len(policies) else None
+            found[place] = Part(chosen, *place)
+        found[place].roles.append(role)
+    return [found[place] for place in sorted(found)]
+
+
 class JobView:
     """One job in this cycle."""
 
     __slots__ = (
         "allocated",
         "best_effort",
+        "is_shaped",
         "job",
         "key",
         "min_available",
+        "parts",
         "placed",
         "queue",
         "ready",
@@ -154,6 +205,9 @@ class JobView:
         self.best_effort = sum(len(r.pending) for r in self.roles if r.shape.is_best_effort)
         self.placed = 0
         """Placements and promises made in this cycle."""
+        self.parts = parts_of(row.job.sub_groups, self.roles) if row.job.sub_groups else []
+        self.is_shaped = bool(self.parts) or row.job.topology is not None
+        """Whether it has a topology rule or sub-groups."""
 
     @property
     def pending_count(self) -> int:
@@ -178,11 +232,24 @@ class JobView:
 
     def is_ready(self) -> bool:
         """Return whether the gang has its minimum without promises."""
-        return self._lacking(with_waiting=False) <= self.best_effort
+        return self._lacking(with_waiting=False) <= self.best_effort and (
+            not self.parts or self._has_parts(with_waiting=False)
+        )
 
     def is_pipelined(self) -> bool:
         """Return whether the gang has its minimum if all promises come true."""
-        return self._lacking(with_waiting=True) <= self.best_effort
+        return self._lacking(with_waiting=True) <= self.best_effort and (
+            not self.parts or self._has_parts(with_waiting=True)
+        )
+
+    def _has_parts(self, *, with_waiting: bool) -> bool:
+        """Return whether every policy has as many complete sub-groups as it needs."""
+        return all(
+            sum(p.policy is policy and p.has_size(with_waiting=with_waiting) for p in self.parts)
+            >= policy.min_groups
+            for policy in self.job.sub_groups
+            if policy.min_groups
+        )
 
     def is_starving(self) -> bool:
         """Return whether the gang lacks tasks, pending best-effort ones not counted."""
@@ -406,6 +473,8 @@ CALLBACKS = (
     "node_room",
     "node_order",
     "task_node_order",
+    "hyper_node_gradient",
+    "hyper_node_order",
     "allocatable",
     "gang_allocatable",
     "overused",

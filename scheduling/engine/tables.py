@@ -255,6 +255,8 @@ class JobRow:
             or role.releasing
             or role.latest_not_before
             or job.annotations
+            or job.topology is not None
+            or job.sub_groups
         ):
             return (job.key,)
         return (

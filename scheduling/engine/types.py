@@ -177,6 +177,48 @@ class Task:
     """A retry's back-off: the task is left alone until then."""
 
 
+class TopologyMode(StrEnum):
+    """Whether a topology rule binds."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRule:
+    """How close tasks must lie: hard = in one domain of a tier up to the highest, soft = wish."""
+
+    mode: TopologyMode
+    highest_tier: int | None = None
+    highest_tier_name: str = ""
+    """Instead of the number; a name that no domain has sets no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubGroupPolicy:
+    """Splits a job's roles by their labels: each distinct set of values is a sub-group."""
+
+    name: str
+    match_label_keys: tuple[str, ...]
+    size: int = 1
+    """Tasks that a sub-group needs."""
+    min_groups: int = 0
+    """Complete sub-groups that the job needs."""
+    topology: TopologyRule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HyperNode:
+    """A domain of the network, such as a switch; the lower its tier, the closer its nodes."""
+
+    name: str
+    tier: int
+    tier_name: str = ""
+    nodes: frozenset[str] = frozenset()
+    members: tuple[str, ...] = ()
+    """Domains below, whose nodes belong to it too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a user submitted, as the engine sees it."""
@@ -200,6 +242,10 @@ class Job:
     min_resources: Amounts | None = None
     """What admission counts; None: sum of the requests of the gang's minimum."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    topology: TopologyRule | None = None
+    sub_groups: tuple[SubGroupPolicy, ...] = ()
+    domain: str = ""
+    """The domain that it lives in, if an earlier cycle noted one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +299,8 @@ class Snapshot:
     version: int = 0
     shard: Shard | None = None
     disruption_budgets: tuple[DisruptionBudget, ...] = ()
+    hypernodes: tuple[HyperNode, ...] = ()
+    """The domains of the network; the whole cluster is one above them all."""
 
 
 @dataclass(frozen=True, slots=True)

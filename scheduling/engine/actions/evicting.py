@@ -13,6 +13,7 @@ from scheduling.engine.actions.serving import (
     next_role,
     roles_in_order,
 )
+from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.session import (
     Claim,
     Entry,
@@ -197,6 +198,8 @@ class Search:
         """Return a heap of the offers of all nodes that could have room after evictions."""
         session, shape = self.session, role.shape
         could = session.shape_nodes(shape).mask.copy()
+        if session.focus is not None:
+            could &= session.focus
         for d, amount in shape.items:
             future = session.free[d] + session.releasing[d] - session.promised[d]
             could &= future + self.victims.room[d] >= amount
@@ -358,6 +361,26 @@ class Search:
             for level in self.job.queue.path
             for allocated, most in zip(level.allocated, level.max, strict=True)
         )
+
+
+def search_in_domains(session: Session, job: JobView, run: Callable[[], bool]) -> bool:
+    """Search in the closest domain first where a topology rule binds the job.
+
+    No room is made for jobs with sub-groups.
+    """
+    if not job.is_shaped:
+        return run()
+    if job.parts:
+        return False
+    outer = session.focus
+    stands = False
+    for domain in candidate_domains(session, job):
+        session.focus = domain.within(outer)
+        stands = run()
+        if stands:
+            break
+    session.focus = outer
+    return stands
 
 
 def _best_promise(session: Session, job: JobView, role: RoleView) -> int:

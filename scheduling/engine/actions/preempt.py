@@ -8,6 +8,7 @@ from scheduling.engine.actions.evicting import (
     Search,
     Victims,
     gather,
+    search_in_domains,
     starving_groups,
     victim_keys,
 )
@@ -97,8 +98,13 @@ class Preempt:
         if victims is None:
             return False
         own = session.give_up(job.key)
-        search = Search(session, job, action=NAME, veto="preemptable", victims=victims)
-        stands = search.run(lambda _: True)
+        stands = search_in_domains(
+            session,
+            job,
+            lambda: Search(session, job, action=NAME, veto="preemptable", victims=victims).run(
+                lambda _: True
+            ),
+        )
         if not stands and own is not None:
             session.keep(own, index=session.tables.nodes.index)
         return stands

@@ -8,6 +8,7 @@ from scheduling.engine.actions.evicting import (
     Search,
     Victims,
     gather,
+    search_in_domains,
     starving_groups,
     victim_keys,
 )
@@ -66,8 +67,14 @@ class Reclaim:
         if victims is None:
             return False
         own = session.give_up(job.key)
-        search = Search(session, job, action=NAME, veto="reclaimable", victims=victims)
-        if search.run(lambda role: self._may_take(job, role), count=count):
+        stands = search_in_domains(
+            session,
+            job,
+            lambda: Search(session, job, action=NAME, veto="reclaimable", victims=victims).run(
+                lambda role: self._may_take(job, role), count=count
+            ),
+        )
+        if stands:
             return True
         if own is not None:
             session.keep(own, index=session.tables.nodes.index)

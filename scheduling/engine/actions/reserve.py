@@ -63,7 +63,8 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
                 continue
             group.reason = reason
             kept = session.reservations.get(job.key)
-            if kept is None and reason.code in FOR_WANT_OF_ROOM and used[queue.name] < budget:
+            may_keep = reason.code in FOR_WANT_OF_ROOM and not job.is_shaped
+            if kept is None and may_keep and used[queue.name] < budget:
                 kept = _plan_room(session, job, expires_at=session.now + seconds)
                 if kept is not None:
                     used[queue.name] += 1

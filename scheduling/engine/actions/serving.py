@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduling.engine.actions.topology import place_in_domains
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Group, JobView, QueueView, RoleView, Session, Statement
 from scheduling.engine.tables import Shape
@@ -185,7 +186,7 @@ class Misses:
 
 def _ask(job: JobView) -> tuple[int, int] | None:
     """Return (shape, tasks needed at once) of a job of one role that has nothing promised."""
-    if len(job.roles) != 1 or job.waiting:
+    if len(job.roles) != 1 or job.waiting or job.is_shaped:
         return None
     role = job.roles[0]
     return role.shape.index, max(1, job.missing())
@@ -265,7 +266,17 @@ def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
     return reason
 
 
-def place_job(session: Session, job: JobView) -> Reason | None:  # noqa: C901 - one attempt, told in order
+def place_job(session: Session, job: JobView) -> Reason | None:
+    """Place the job's missing tasks, wholly or not at all, or one elastic task.
+
+    Of a job with a topology rule or sub-groups in the closest domain that has room.
+    """
+    if job.is_shaped:
+        return place_in_domains(session, job, place_roles, place_task)
+    return place_roles(session, job)
+
+
+def place_roles(session: Session, job: JobView) -> Reason | None:  # noqa: C901 - one attempt, told in order
     """Place the job's missing tasks, wholly or not at all, or one elastic task.
 
     A gang that is complete only with room that is still being freed keeps it as a promise.

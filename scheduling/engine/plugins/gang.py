@@ -21,7 +21,7 @@ class Gang(Plugin):
     def job_valid(self, job: JobView) -> Reason | None:
         """Refuse a job that has fewer tasks than its minimum."""
         if job.row.is_valid:
-            return None
+            return _too_few_parts(job) if job.parts else None
         for role in job.row.roles:
             count = len(role.held) + len(role.pending) + role.done + len(role.promised)
             if count < role.role.min_available:
@@ -85,3 +85,15 @@ class Gang(Plugin):
             if name != queue.name
             for key in rows
         }
+
+
+def _too_few_parts(job: JobView) -> Reason | None:
+    """Refuse a job that has fewer sub-groups of a policy than it needs."""
+    for policy in job.job.sub_groups:
+        count = sum(p.policy is policy and p.task_count() >= p.size for p in job.parts)
+        if count < policy.min_groups:
+            return Reason(
+                ReasonCode.NOT_ENOUGH_TASKS,
+                {"min_available": policy.min_groups, "tasks": count, "role": policy.name},
+            )
+    return None
