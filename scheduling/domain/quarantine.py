@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import F
+from django.db import transaction
 
 from scheduling.domain.snapshot import STRIKES
 from scheduling.engine.types import Job
@@ -45,9 +45,14 @@ def _holds_anything(job: Job) -> bool:
 
 def strike(*, job_id: UUID, error: str, now: datetime) -> None:
     """Count a failure of planning against a job, and show it as the reason why it waits."""
-    JobRow.objects.filter(id=job_id).update(
-        quarantine_strikes=F("quarantine_strikes") + 1,
-        reason_code="quarantined",
-        reason_params={"error": error[:300], "strikes": STRIKES},
-        reason_at=now,
-    )
+    with transaction.atomic():
+        row = JobRow.objects.select_for_update(no_key=True).filter(id=job_id)
+        strikes = row.values_list("quarantine_strikes", flat=True).first()
+        if strikes is None:
+            return  # deleted meanwhile: it can do no more harm
+        row.update(
+            quarantine_strikes=strikes + 1,
+            reason_code="quarantined",
+            reason_params={"error": error[:300], "strikes": strikes + 1, "most": STRIKES},
+            reason_at=now,
+        )

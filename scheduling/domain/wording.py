@@ -89,7 +89,8 @@ SENTENCES: dict[str, str | Promise] = {
     ReasonCode.EVICTED_FOR: _("Its place was given to job “{job}”."),
     "no_cycle_yet": _("The scheduler has not looked at it yet."),
     "quarantined": _(
-        "Set aside: planning failed {strikes} times because of it ({error}). Edit it or cancel it."
+        "Planning failed because of it ({error}), {strikes} of {most} times; then it is set aside"
+        " until it is changed or cancelled."
     ),
     "image_unserved": _(
         "No node offers a runtime for image “{image}”; map the image to a runtime or add a node."
