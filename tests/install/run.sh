@@ -29,7 +29,7 @@ if [ ! -d "$base" ]; then
     mkdir -p "$cache"
     rm -rf "$base.new"
     debootstrap --variant=minbase --include=make,python3,ca-certificates \
-        "$suite" "$base.new" "${mirror:-http://deb.debian.org/debian}" >"$cache/debootstrap.log" 2>&1 || {
+        "$suite" "$base.new" ${mirror:+"$mirror"} >"$cache/debootstrap.log" 2>&1 || {
         tail -n 20 "$cache/debootstrap.log" >&2
         exit 1
     }
