@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from scheduling.engine import registry
+from scheduling.engine.actions import gang_evicting
 from scheduling.engine.actions.backfill import best_effort_order
 from scheduling.engine.actions.serving import roles_in_order
 from scheduling.engine.actions.shuffle import withdrawn
@@ -42,6 +43,7 @@ from scheduling.engine.types import (
     PluginConfig,
     Queue,
     QueueState,
+    Quota,
     Requirement,
     Role,
     Shard,
@@ -93,12 +95,6 @@ NOT_EXPRESSED = frozenset(
         "volume_claims",
         "resource_claims",
         "preemption_policy",
-        "nominated_node",
-    }
-)
-NOT_EXPRESSED_OF_GROUPS = frozenset(
-    {
-        "nominated_hypernode",
     }
 )
 NOT_EXPRESSED_OF_CASES = frozenset(
@@ -108,7 +104,6 @@ NOT_EXPRESSED_OF_CASES = frozenset(
         "storage_classes",
         "persistent_volumes",
         "volume_claims",
-        "resource_quotas",
     }
 )
 
@@ -191,6 +186,10 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
             queues=tuple(queues),
             jobs=tuple(jobs),
             shard=read_shard(data.get("sharding")),
+            quotas=tuple(
+                Quota(q["name"], q["namespace"], amounts(q.get("hard")), amounts(q.get("used")))
+                for q in data.get("resource_quotas", [])
+            ),
             hypernodes=tuple(read_hypernode(h) for h in data.get("hypernodes", [])),
             disruption_budgets=tuple(read_budget(b) for b in data.get("disruption_budgets", [])),
         ),
@@ -325,7 +324,6 @@ def read_job(
     group: Data, pods: Sequence[Data], priorities: Mapping[str, int], keys: frozenset[str]
 ) -> Job:
     """Translate a group with its pods."""
-    refuse(group, NOT_EXPRESSED_OF_GROUPS, "podgroup")
     own = [
         p for p in pods if p["podgroup"] == group["name"] and p["namespace"] == group["namespace"]
     ]
@@ -469,6 +467,7 @@ def read_task(pod: Data, role: str) -> Task:
         index=int(digits[1]) if digits else 0,
         state=state,
         node=pod.get("promised_node") if state is TaskState.PIPELINED else node,
+        nominated_node=pod.get("nominated_node") or "",
         started_at=(
             NOW - float(pod["scheduled_seconds_ago"]) if "scheduled_seconds_ago" in pod else None
         ),
@@ -529,6 +528,17 @@ class TestRejecter(Plugin):
         return Vote.REJECT if is_named else Vote.PERMIT
 
 
+class TestPermitAll(Plugin):
+    """Allows every victim of a gang eviction; made up by the source's tests."""
+
+    name = "test-permit-all"
+
+    def gang_evictable(self, claim: Claim, unit: Unit) -> bool:
+        """Allow it."""
+        del claim, unit
+        return True
+
+
 class TestVictimByPriority(Plugin):
     """Withdraws the tasks of one priority; made up by the source's tests."""
 
@@ -547,7 +557,7 @@ class TestVictimByPriority(Plugin):
 
 
 HELPERS: dict[str, type[Plugin]] = {
-    plugin.name: plugin for plugin in (TestRejecter, TestVictimByPriority)
+    plugin.name: plugin for plugin in (TestPermitAll, TestRejecter, TestVictimByPriority)
 }
 KNOWN = {**registry.PLUGINS, **HELPERS}
 
@@ -560,7 +570,7 @@ def answer_session(data: Data) -> dict[str, object]:
     if "cycles" not in data:
         case = read_case(data)
         session, plan = _run(case)
-        return decisions(session, plan)
+        return {**decisions(session, plan), "nomination_cleared": cleared(data, plan)}
     placed: dict[str, str] = {}
     phases: dict[str, GangPhase] = {}
     cycles = []
@@ -628,6 +638,15 @@ def decisions(session: Session, plan: Plan) -> dict[str, object]:
         "task_status": status,
         "nomination_cleared": [],
     }
+
+
+def cleared(data: Data, plan: Plan) -> list[str]:
+    """Name the groups whose nominations have come true: a bind takes them away."""
+    bound = {b.job for b in plan.binds}
+    nominated = {
+        f"{p['namespace']}/{p['podgroup']}" for p in data["pods"] if p.get("nominated_node")
+    } | {f"{g['namespace']}/{g['name']}" for g in data["podgroups"] if g.get("nominated_hypernode")}
+    return sorted(bound & nominated)
 
 
 def _status(
@@ -778,7 +797,13 @@ def enqueueable(session: Session, query: Data) -> dict[str, bool]:
     return result
 
 
-VETO_BY_KIND = {"preempt": "preemptable", "reclaim": "reclaimable"}
+VETO_BY_KIND = {
+    "preempt": "preemptable",
+    "reclaim": "reclaimable",
+    "gang_preempt": "gang_evictable",
+    "gang_reclaim": "gang_evictable",
+}
+ACTION_BY_KIND = {"gang_preempt": gang_evicting.PREEMPT, "gang_reclaim": gang_evicting.RECLAIM}
 
 
 def victims(session: Session, query: Data) -> list[str]:
@@ -807,6 +832,37 @@ def _revoked(session: Session, query: Data) -> list[str]:
     return chosen
 
 
+def _evictor(session: Session, like: JobView, priority: int) -> JobView:
+    """Return a job of a priority that does not occur in the case."""
+    job = replace(like.job, key="evictor", priority=priority, tasks=())
+    return JobView(session.tables.read(job), queue=like.queue, now=session.now)
+
+
+def gang_victims(session: Session, query: Data) -> list[str]:
+    """Name the tasks of a domain that would be evicted, all bundles taken together."""
+    job = session.view(query["for"])
+    domains = Domains(session.snapshot.hypernodes, session.tables.nodes.index)
+    domain = domains.by_name.get(query.get("domain", ""), domains.top)
+    if job is None:
+        return []
+    found = gang_evicting.bundles(
+        session,
+        ACTION_BY_KIND[query["as"]],
+        job,
+        domain,
+        allow_whole=query.get("allow_whole_bundle", True),
+    )
+    return sorted(
+        {
+            task.key
+            for bundle in found
+            for unit in bundle.units
+            for _, task, node in unit.tasks
+            if domain.mask[node]
+        }
+    )
+
+
 def _victims_as(session: Session, query: Data, kind: str) -> list[str]:
     if kind == "revoke":
         return _revoked(session, query)
@@ -821,7 +877,9 @@ def _victims_as(session: Session, query: Data, kind: str) -> list[str]:
         job, role, task = views[key]
         unit = Unit(job, ((role, task, session.tables.nodes.index.get(task.node or "", -1)),))
         claimant, wanted = (evictor[0], evictor[1]) if evictor is not None else (job, role)
-        claim = Claim(kind, claimant, wanted, removed)
+        if "evictor_priority" in query:
+            claimant = _evictor(session, job, int(query["evictor_priority"]))
+        claim = Claim(ACTION_BY_KIND.get(kind, kind), claimant, wanted, removed)
         if all(callback(claim, unit) for callback in session.each(VETO_BY_KIND[kind])):
             removed.add(unit)
             chosen.append(key)
@@ -848,6 +906,7 @@ QUERIES: dict[str, Callable[[Session, Data], object]] = {
     "job_order": job_order,
     "enqueueable": enqueueable,
     "victims": victims,
+    "gang_victims": gang_victims,
     "backfill_order": backfill_order,
     "steps": steps,
 }

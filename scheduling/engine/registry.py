@@ -9,6 +9,7 @@ from scheduling.engine.actions import (
     backfill,
     elastic,
     enqueue,
+    gang_evicting,
     preempt,
     reclaim,
     reserve,
@@ -32,6 +33,7 @@ from scheduling.engine.plugins.priority import Priority
 from scheduling.engine.plugins.proportion import Proportion
 from scheduling.engine.plugins.queue_policy import QueuePolicies
 from scheduling.engine.plugins.resource_strategy_fit import ResourceStrategyFit
+from scheduling.engine.plugins.resourcequota import ResourceQuotas
 from scheduling.engine.plugins.shares import Shares
 from scheduling.engine.plugins.sla import Sla
 from scheduling.engine.plugins.task_topology import TaskTopology
@@ -50,6 +52,8 @@ ACTIONS: dict[str, Action] = {
     "elastic": elastic.run,
     "backfill": backfill.run,
     "shuffle": shuffle.run,
+    gang_evicting.PREEMPT: gang_evicting.run_preempt,
+    gang_evicting.RECLAIM: gang_evicting.run_reclaim,
 }
 
 PLUGINS: dict[str, type[Plugin]] = {
@@ -73,6 +77,7 @@ PLUGINS: dict[str, type[Plugin]] = {
         Predicates,
         Priority,
         QueuePolicies,
+        ResourceQuotas,
         ResourceStrategyFit,
         RevocableNodes,
         Shares,

@@ -483,6 +483,7 @@ CALLBACKS = (
     "reclaimable",
     "preempt_jobs",
     "reclaim_jobs",
+    "gang_evictable",
     "victims",
     "revocable",
     "on_placed",
@@ -504,7 +505,7 @@ FLAG_OF = {
 }
 """Callbacks that are switched by a flag of another name."""
 
-UNGATED = frozenset({"job_valid", "on_placed", "on_undone"})
+UNGATED = frozenset({"job_valid", "gang_evictable", "on_placed", "on_undone"})
 """Callbacks that no flag switches off."""
 
 Callback = Callable[..., Any]
@@ -872,6 +873,15 @@ class Session:
         if self.focus is not None:
             scores = np.where(self.focus, scores, -np.inf)
         return self.pick(scores)
+
+    def nominated_node(self, role: RoleView) -> int:
+        """Return the node that the role's next task is nominated to, if it fits there; or -1."""
+        name = role.pending[-1].nominated_node
+        node = self.tables.nodes.index.get(name, -1) if name else -1
+        if node < 0 or (self.focus is not None and not self.focus[node]):
+            return -1
+        scores = self.shape_nodes(role.shape).scores
+        return node if scores is not None and scores[node] > -np.inf else -1
 
     def pick(self, scores: Float64) -> int:
         """Return the node with the highest score above -inf, those of the shard first; or -1."""

@@ -175,6 +175,8 @@ class Task:
     started_at: float | None = None
     not_before: float = 0.0
     """A retry's back-off: the task is left alone until then."""
+    nominated_node: str = ""
+    """Where an earlier cycle wanted it; taken if it fits there now."""
 
 
 class TopologyMode(StrEnum):
@@ -288,6 +290,16 @@ class DisruptionBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What the jobs of a namespace may ask for in all; resources not named have no limit."""
+
+    name: str
+    namespace: str
+    hard: Amounts
+    used: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything one cycle looks at, at one instant."""
 
@@ -299,6 +311,7 @@ class Snapshot:
     version: int = 0
     shard: Shard | None = None
     disruption_budgets: tuple[DisruptionBudget, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     hypernodes: tuple[HyperNode, ...] = ()
     """The domains of the network; the whole cluster is one above them all."""
 

@@ -351,6 +351,9 @@ def place_task(session: Session, job: JobView, role: RoleView) -> Failure | None
     shape = role.shape
     extra = session.task_scores(job, role)
     if not must_wait_for_holds(job, shape):
+        nominated = session.nominated_node(role)
+        if nominated >= 0 and session.place(job, role, nominated):
+            return None
         while (node := session.best_node(shape, extra=extra)) >= 0:
             if session.place(job, role, node):
                 return None

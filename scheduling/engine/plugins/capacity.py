@@ -194,6 +194,10 @@ class Capacity(Plugin):
             for d, amount in items
         )
 
+    def gang_evictable(self, claim: Claim, unit: Unit) -> bool:
+        """Allow between queues what may be reclaimed; inside one the queue's account is even."""
+        return claim.action != "gangreclaim" or self.reclaimable(claim, unit)
+
     def reclaimable(self, claim: Claim, unit: Unit) -> bool:
         """Allow tasks of queues above what they deserve in a resource that they name."""
         queue = unit.job.queue

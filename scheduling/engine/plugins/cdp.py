@@ -27,3 +27,4 @@ class Cooldown(Plugin):
 
     preemptable = _may_evict
     reclaimable = _may_evict
+    gang_evictable = _may_evict

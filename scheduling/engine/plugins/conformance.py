@@ -24,3 +24,4 @@ class Conformance(Plugin):
 
     preemptable = _may_evict
     reclaimable = _may_evict
+    gang_evictable = _may_evict

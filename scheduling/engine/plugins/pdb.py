@@ -22,6 +22,7 @@ class DisruptionBudgets(Plugin):
 
     preemptable = _may_evict
     reclaimable = _may_evict
+    gang_evictable = _may_evict
 
     def revocable(self, unit: Unit) -> bool:
         """Say whether the budgets let a unit be withdrawn."""

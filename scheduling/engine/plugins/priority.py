@@ -36,6 +36,10 @@ class Priority(Plugin):
             return True
         return unit.job.job.priority < claim.job.job.priority
 
+    def gang_evictable(self, claim: Claim, unit: Unit) -> bool:
+        """Allow lower priorities only; between queues priorities do not count."""
+        return claim.action != "gangpreempt" or unit.job.job.priority < claim.job.job.priority
+
     def preempt_jobs(self, queue: QueueView, priority: int) -> Collection[str] | None:
         """Name the jobs of a lower priority, and what may be evicted for all."""
         tables = self.session.tables

@@ -168,6 +168,10 @@ class Shares(Plugin):
         queue = job.queue
         return queue.is_open and _stays_within(queue, role)
 
+    def gang_evictable(self, claim: Claim, unit: Unit) -> bool:
+        """Allow between queues what may be reclaimed; inside one the queue's account is even."""
+        return claim.action != "gangreclaim" or self.reclaimable(claim, unit)
+
     def reclaimable(self, claim: Claim, unit: Unit) -> bool:
         """Allow what brings the queues closer to what they deserve, tested after the removal.
 
