@@ -32,6 +32,7 @@ from scheduling.engine.plugins.predicates import Predicates
 from scheduling.engine.plugins.priority import Priority
 from scheduling.engine.plugins.proportion import Proportion
 from scheduling.engine.plugins.queue_policy import QueuePolicies
+from scheduling.engine.plugins.rescheduling import Rescheduling
 from scheduling.engine.plugins.resource_strategy_fit import ResourceStrategyFit
 from scheduling.engine.plugins.resourcequota import ResourceQuotas
 from scheduling.engine.plugins.shares import Shares
@@ -77,6 +78,7 @@ PLUGINS: dict[str, type[Plugin]] = {
         Predicates,
         Priority,
         QueuePolicies,
+        Rescheduling,
         ResourceQuotas,
         ResourceStrategyFit,
         RevocableNodes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 
 from scheduling.engine.cycle import plan
 from scheduling.engine.fairness.hierarchy import ShareTree
-from scheduling.engine.plugins import task_topology, tdm
+from scheduling.engine.plugins import task_topology, tdm, usage
 from scheduling.engine.types import (
     ActionConfig,
     Config,
@@ -222,3 +223,42 @@ def test_hierarchy_shares_by_branch(disabled: tuple[str, ...], held: tuple[int, 
 
     per_branch = Counter(b.job[0] for b in outcome.binds)
     assert (per_branch["a"], per_branch["b"]) == held
+
+
+@pytest.mark.parametrize(
+    ("idle", "preemptable", "minimum", "expected"),
+    [
+        (10, "yes", 0, ["q/j-0", "q/j-1"]),
+        (10, "yes", 3, ["q/j-0"]),
+        (10, "no", 0, []),
+        (40, "yes", 0, []),
+    ],
+)
+def test_rescheduling_unloads_busy_nodes(
+    idle: int, preemptable: str, minimum: int, expected: list[str]
+) -> None:
+    """Elastic tasks go until the busy node is at its target, if another node idles."""
+    snapshot = read(
+        f"nodes busy calm: cpu=10\nqueue q:\n"
+        f"job q/j: 4 x cpu=2 min={minimum} preemptable={preemptable} running busy*4"
+    )
+    nodes = tuple(
+        replace(
+            n,
+            annotations={
+                usage.CPU_PERCENT: str(percent),
+                usage.MEMORY_PERCENT: "0",
+                usage.MEASURED_AT: str(snapshot.now),
+            },
+        )
+        for n, percent in zip(snapshot.nodes, (80, idle), strict=True)
+    )
+    params = {"thresholds": {"cpu": 20, "memory": 20}, "targetThresholds": {"cpu": 50}}
+    strategy = json.dumps([{"name": "lowNodeUtilization", "params": params}])
+    plugin = PluginConfig("rescheduling", {"strategies": strategy})
+    # Memory is given so that its target, which is not stated, leaves room.
+    nodes = tuple(replace(n, allocatable={**n.allocatable, "memory": 100}) for n in nodes)
+
+    outcome = plan(replace(snapshot, nodes=nodes), config(plugin, actions="shuffle"))
+
+    assert sorted(e.task for e in outcome.evictions) == expected
