@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from scheduling.engine.durations import parse_duration
 from scheduling.engine.plugins import cdp, task_topology, tdm, usage
 from scheduling.engine.plugins.drf import HIERARCHY, HIERARCHY_WEIGHTS
 from scheduling.engine.session import Claim, JobView, Plugin, Removed, RoleView, Session, Unit, Vote
-from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
+from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools
 from scheduling.engine.types import (
     PODS,
     ActionConfig,
@@ -41,6 +42,7 @@ from scheduling.engine.types import (
     Node,
     Plan,
     PluginConfig,
+    PodTerm,
     Queue,
     QueueState,
     Quota,
@@ -49,6 +51,7 @@ from scheduling.engine.types import (
     Shard,
     ShardMode,
     Snapshot,
+    SpreadRule,
     SubGroupPolicy,
     Taint,
     Task,
@@ -85,13 +88,13 @@ SHAPING = (
     "preemptable",
     "cooldown_time",
     "revocable_zone",
+    "affinity",
+    "topology_spread",
 )
 """What tasks of one role must have in common; a role is split where they differ."""
 
 NOT_EXPRESSED = frozenset(
     {
-        "affinity",
-        "topology_spread",
         "volume_claims",
         "resource_claims",
         "preemption_policy",
@@ -400,6 +403,10 @@ def read_tasks(
             preemptable=first.get("preemptable", True),
             labels=_labels(first, keys),
             annotations=_role_annotations(first),
+            node_affinity=_required_nodes(first),
+            preferred_affinity=_preferred_nodes(first),
+            pod_terms=_pod_terms(first),
+            spread=_spread(first),
         )
         roles.append(role)
         tasks.extend(read_task(pod, role.name) for pod in members)
@@ -410,7 +417,10 @@ def label_keys(data: Data) -> frozenset[str]:
     """Return the keys of the pods' labels that any rule of the case looks at."""
     budgets = [b.get("match_labels", {}) for b in data.get("disruption_budgets", [])]
     policies = [p for g in data["podgroups"] for p in g.get("sub_group_policies", [])]
-    return frozenset().union(*budgets, *(p.get("match_label_keys", []) for p in policies))
+    selectors = [t.selector for p in data["pods"] for t in _pod_terms(p)]
+    selectors += [rule.selector for p in data["pods"] for rule in _spread(p)]
+    named = [{requirement.key for requirement in selector} for selector in selectors]
+    return frozenset().union(*named, *budgets, *(p.get("match_label_keys", []) for p in policies))
 
 
 def _labels(pod: Data, keys: frozenset[str]) -> dict[str, str]:
@@ -424,6 +434,58 @@ def _accepts_revocable(pod: Data) -> bool:
     if zone := pod.get("revocable_zone", annotations.get(tdm.ZONE)):
         return bool(zone == "*")
     return str(annotations.get("volcano.sh/preemptable", "")).lower() == "true"
+
+
+def _selector(data: Data | None) -> tuple[Requirement, ...]:
+    """Translate a selector of labels."""
+    chosen = data or {}
+    return (
+        *(Requirement(k, "In", (v,)) for k, v in sorted(chosen.get("match_labels", {}).items())),
+        *(
+            Requirement(e["key"], e["operator"], tuple(e.get("values") or ()))
+            for e in chosen.get("match_expressions", [])
+        ),
+    )
+
+
+def _required_nodes(pod: Data) -> tuple[tuple[Requirement, ...], ...]:
+    rules = (pod.get("affinity") or {}).get("node_affinity") or {}
+    return tuple(_selector(term) for term in rules.get("required", []))
+
+
+def _preferred_nodes(pod: Data) -> tuple[tuple[int, tuple[Requirement, ...]], ...]:
+    rules = (pod.get("affinity") or {}).get("node_affinity") or {}
+    return tuple((int(t["weight"]), _selector(t)) for t in rules.get("preferred", []))
+
+
+def _pod_terms(pod: Data) -> tuple[PodTerm, ...]:
+    """Translate affinity and anti-affinity to other pods."""
+    affinity = pod.get("affinity") or {}
+    return tuple(
+        PodTerm(
+            selector=_selector(term.get("label_selector")),
+            topology_key=term["topology_key"],
+            is_anti=kind == "pod_anti_affinity",
+            is_required=strength == "required",
+            weight=int(term.get("weight", 0)),
+        )
+        for kind in ("pod_affinity", "pod_anti_affinity")
+        for strength in ("required", "preferred")
+        for term in (affinity.get(kind) or {}).get(strength, [])
+    )
+
+
+def _spread(pod: Data) -> tuple[SpreadRule, ...]:
+    """Translate rules of spreading."""
+    return tuple(
+        SpreadRule(
+            max_skew=int(rule["max_skew"]),
+            topology_key=rule["topology_key"],
+            selector=_selector(rule.get("label_selector")),
+            is_required=rule["when_unsatisfiable"] == "DoNotSchedule",
+        )
+        for rule in pod.get("topology_spread") or ()
+    )
 
 
 def _role_annotations(pod: Data) -> dict[str, str]:
@@ -706,7 +768,11 @@ def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
     result = {}
     for pod, job, role in _asked(session, query):
         extra = session.task_scores(job, role)
-        total = [0.0] * len(names) if extra is None else [float(s) for s in extra]
+        total = (
+            [0.0] * len(names)
+            if extra is None
+            else [max(float(s), 0.0) if isinf(s) else float(s) for s in extra]
+        )
         for callback in session.each("node_order"):
             total = [
                 t + float(s) for t, s in zip(total, callback(role.shape, slice(None)), strict=True)
@@ -726,17 +792,21 @@ def node_status(session: Session, query: Data) -> dict[str, dict[str, str]]:
     return {
         pod: {
             name: "ok" if ok else "unresolvable"
-            for name, ok in zip(names, _passes(session, role.shape), strict=True)
+            for name, ok in zip(names, _passes(session, job, role), strict=True)
         }
-        for pod, _, role in _asked(session, query)
+        for pod, job, role in _asked(session, query)
     }
 
 
-def _passes(session: Session, shape: Shape) -> Bools:
+def _passes(session: Session, job: JobView, role: RoleView) -> Bools:
     """Return bool[N]: nodes that pass all filters, room not considered."""
-    passes = session.mask(shape)
+    passes = session.mask(role.shape)
     for callback in session.each("node_room"):
-        passes &= callback(shape, slice(None))
+        passes &= callback(role.shape, slice(None))
+    for callback in session.each("task_predicate"):
+        allowed: Bools | None = callback(job, role)
+        if allowed is not None:
+            passes &= allowed
     return passes
 
 
@@ -747,7 +817,7 @@ def steps(session: Session, query: Data) -> list[bool]:
     for step in query["steps"]:
         job, role, _ = views[step["pod"]]
         node = session.tables.nodes.index[step["node"]]
-        fits = bool(_passes(session, role.shape)[node])
+        fits = bool(_passes(session, job, role)[node])
         answers.append(fits if step["op"] == "check" else session.place(job, role, node))
     return answers
 

@@ -473,6 +473,7 @@ CALLBACKS = (
     "node_room",
     "node_order",
     "task_node_order",
+    "task_predicate",
     "hyper_node_gradient",
     "hyper_node_order",
     "allocatable",
@@ -496,6 +497,7 @@ FLAG_OF = {
     "gang_allocatable": "allocatable",
     "node_room": "predicate",
     "task_node_order": "node_order",
+    "task_predicate": "predicate",
     "victims": "victim",
     "revocable": "victim",
     "victim_order": "queue_order",
@@ -874,11 +876,13 @@ class Session:
             scores = np.where(self.focus, scores, -np.inf)
         return self.pick(scores)
 
-    def nominated_node(self, role: RoleView) -> int:
+    def nominated_node(self, role: RoleView, *, extra: Float64 | None) -> int:
         """Return the node that the role's next task is nominated to, if it fits there; or -1."""
         name = role.pending[-1].nominated_node
         node = self.tables.nodes.index.get(name, -1) if name else -1
         if node < 0 or (self.focus is not None and not self.focus[node]):
+            return -1
+        if extra is not None and extra[node] == -np.inf:
             return -1
         scores = self.shape_nodes(role.shape).scores
         return node if scores is not None and scores[node] > -np.inf else -1
@@ -894,8 +898,16 @@ class Session:
         return best if scores[best] > -np.inf else -1
 
     def task_scores(self, job: JobView, role: RoleView) -> Float64 | None:
-        """Return what the role's next task adds to its shape's scores, float64[N], or None."""
+        """Return what the role's next task adds to its shape's scores, float64[N], or None.
+
+        -inf where a plugin keeps that task off.
+        """
         total: Float64 | None = None
+        for predicate in self._flat["task_predicate"]:
+            allowed: Bools | None = predicate(job, role)
+            if allowed is not None:
+                hurdle: Float64 = np.where(allowed, 0.0, -np.inf)
+                total = hurdle if total is None else total + hurdle
         for callback in self._flat["task_node_order"]:
             scores: Float64 | None = callback(job, role)
             if scores is not None:

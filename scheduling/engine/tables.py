@@ -257,6 +257,8 @@ class JobRow:
             or job.annotations
             or job.topology is not None
             or job.sub_groups
+            or role.role.pod_terms
+            or role.role.spread
         ):
             return (job.key,)
         return (
@@ -359,7 +361,7 @@ class Tables:
     `used`, `releasing` and `promised` are int64[R, N]; `used` contains `releasing`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - one line a field
         self, resources: Resources, nodes: NodeTable, *, has_queue_rules: bool = False
     ) -> None:
         """Start with empty nodes and no jobs."""
@@ -378,6 +380,8 @@ class Tables:
         """Signature -> the runnable jobs with pending tasks that have it."""
         self.blocked: dict[str, JobRow] = {}
         """Jobs with pending tasks that must not run yet."""
+        self.ruled: dict[str, JobRow] = {}
+        """Jobs with rules about which tasks may share a host or zone."""
         self.misphased: dict[str, JobRow] = {}
         """Jobs whose phase is not the one that their tasks stand for."""
         self._sorted_groups: dict[Signature, list[JobRow]] = {}
@@ -463,6 +467,8 @@ class Tables:
         """Take a job in."""
         row = self.read(job)
         self.rows[job.key] = row
+        if any(role.pod_terms or role.spread for role in job.roles):
+            self.ruled[job.key] = row
         if row.settled_phase is not job.phase:
             self.misphased[job.key] = row
         if row.pending_count or (not job.tasks and job.phase is GangPhase.PENDING):
@@ -477,6 +483,7 @@ class Tables:
         """Take a job out again."""
         row = self.rows.pop(job.key)
         self.misphased.pop(job.key, None)
+        self.ruled.pop(job.key, None)
         self.blocked.pop(job.key, None)
         group = self.groups.get(row.signature)
         if group is not None and group.pop(job.key, None) is not None:

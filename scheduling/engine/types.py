@@ -142,6 +142,29 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
+class PodTerm:
+    """With (or, anti, without) which tasks a task wants to share a host or zone."""
+
+    selector: tuple[Requirement, ...]
+    """Labels of the others; all must be met."""
+    topology_key: str
+    is_anti: bool = False
+    is_required: bool = True
+    weight: int = 0
+    """Of a wish."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    """By how many like tasks one zone may be ahead of the emptiest one."""
+
+    max_skew: int
+    topology_key: str
+    selector: tuple[Requirement, ...]
+    is_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """The template that all tasks of one role share; scored once however many tasks there are."""
 
@@ -159,6 +182,10 @@ class Role:
     topology_policy: str = "none"
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    preferred_affinity: tuple[tuple[int, tuple[Requirement, ...]], ...] = ()
+    """Wishes for nodes: weight and requirements that are joined by AND."""
+    pod_terms: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

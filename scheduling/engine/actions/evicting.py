@@ -200,6 +200,9 @@ class Search:
         could = session.shape_nodes(shape).mask.copy()
         if session.focus is not None:
             could &= session.focus
+        extra = session.task_scores(self.job, role)
+        if extra is not None:
+            could &= extra > -np.inf
         for d, amount in shape.items:
             future = session.free[d] + session.releasing[d] - session.promised[d]
             could &= future + self.victims.room[d] >= amount

@@ -94,5 +94,8 @@ class Reclaim:
 
 def _ask(job: JobView) -> tuple[object, ...]:
     """Return what makes two jobs fail alike."""
-    roles = tuple((r.shape.index, r.needed, bool(r.pending)) for r in job.roles)
+    roles = tuple(
+        (r.shape.index, r.role.pod_terms, r.role.spread, r.needed, bool(r.pending))
+        for r in job.roles
+    )
     return job.queue.name, job.job.priority, job.missing(), roles

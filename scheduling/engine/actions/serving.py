@@ -189,6 +189,8 @@ def _ask(job: JobView) -> tuple[int, int] | None:
     if len(job.roles) != 1 or job.waiting or job.is_shaped:
         return None
     role = job.roles[0]
+    if role.role.pod_terms or role.role.spread:
+        return None
     return role.shape.index, max(1, job.missing())
 
 
@@ -351,7 +353,7 @@ def place_task(session: Session, job: JobView, role: RoleView) -> Failure | None
     shape = role.shape
     extra = session.task_scores(job, role)
     if not must_wait_for_holds(job, shape):
-        nominated = session.nominated_node(role)
+        nominated = session.nominated_node(role, extra=extra)
         if nominated >= 0 and session.place(job, role, nominated):
             return None
         while (node := session.best_node(shape, extra=extra)) >= 0:

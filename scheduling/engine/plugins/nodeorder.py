@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.engine.session import Float64, Plugin
+from scheduling.engine.neighbours import TOP_SCORE, Neighbours, matches
+from scheduling.engine.session import Float64, JobView, Plugin, RoleView, Session
 from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Shape
+from scheduling.engine.types import PluginConfig
 
 
 class NodeOrder(Plugin):
@@ -15,11 +17,42 @@ class NodeOrder(Plugin):
 
     leastrequested (1) and mostrequested (0): mean over cpu and memory of the share that is left,
     or taken, with the task. balancedresource (1): 100 x (1 - deviation of the shares of cpu,
-    memory and GPU). tainttoleration (3): fewer PreferNoSchedule taints that are not tolerated.
+    memory and GPU). nodeaffinity, podaffinity, podtopologyspread (2): wishes of the role.
+    tainttoleration (3): fewer PreferNoSchedule taints that are not tolerated.
     Source: Volcano pkg/scheduler/plugins/nodeorder and kube-scheduler's scores.
     """
 
     name = "nodeorder"
+
+    def __init__(self, session: Session, config: PluginConfig) -> None:
+        """Watch neighbours only where some role has rules about them."""
+        super().__init__(session, config)
+        self.neighbours = Neighbours(session)
+
+    def task_node_order(self, job: JobView, role: RoleView) -> Float64 | None:
+        """Return float64[N] by the role's wishes about nodes and neighbours, None without any."""
+        parts: list[tuple[str, Float64 | None]] = [("nodeaffinity", self._wishes(role))]
+        if self.neighbours.has_rules():
+            parts.append(("podaffinity", self.neighbours.affinity_scores(job, role)))
+            parts.append(("podtopologyspread", self.neighbours.spread_scores(job, role)))
+        found = [s * self.number(f"{name}.weight", 2) for name, s in parts if s is not None]
+        total: Float64 | None = sum(found[1:], found[0]) if found else None
+        return total
+
+    def _wishes(self, role: RoleView) -> Float64 | None:
+        """Return float64[N] from 0 to 100: the weights of the wishes that each node meets."""
+        wishes = role.role.preferred_affinity
+        if not wishes:
+            return None
+        scores = np.array(
+            [
+                sum(weight for weight, selector in wishes if matches(selector, node.labels))
+                for node in self.session.tables.nodes.nodes
+            ],
+            dtype=np.float64,
+        )
+        highest = float(scores.max()) if len(scores) else 0.0
+        return scores * (TOP_SCORE / highest) if highest else None
 
     def node_order(self, shape: Shape, nodes: Any) -> Float64:
         """Return float64 scores of the nodes at `nodes`."""

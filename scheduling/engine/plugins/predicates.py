@@ -6,20 +6,27 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scheduling.engine.session import Plugin
+from scheduling.engine.neighbours import Neighbours
+from scheduling.engine.session import Plugin, Session
 from scheduling.engine.tables import Bools, Shape
-from scheduling.engine.types import Node, Requirement, Taint, Toleration
+from scheduling.engine.types import Node, PluginConfig, Requirement, Taint, Toleration
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Predicates(Plugin):
-    """Cordons, taints, selectors, required affinity and runtimes.
+    """Cordons, taints, selectors, required affinity, runtimes, and neighbours.
 
     Arguments `predicate.NodeAffinityEnable` and `predicate.TaintTolerationEnable` (default true).
     """
 
     name = "predicates"
+
+    def __init__(self, session: Session, config: PluginConfig) -> None:
+        """Watch neighbours only where some role has rules about them."""
+        super().__init__(session, config)
+        neighbours = Neighbours(session)
+        self.task_predicate = neighbours.allowed if neighbours.has_rules() else None
 
     def predicate(self, shape: Shape) -> Bools:
         """Return bool[N]."""
