@@ -156,7 +156,7 @@ class Loops:
     def wait_until_ready(self, scope: str) -> LoopProcess:
         """Wait until the loop is held by one worker and another stands by for it."""
         standby = f"standby:{scope}"
-        wait_for(lambda: self.is_held(scope) and self.is_held(standby), 60)
+        wait_for(lambda: self.is_held(scope) and self.is_held(standby), 150)
         holder = self.holder(scope)
         assert holder is not None
         assert self.holder(standby) is not holder
