@@ -26,11 +26,14 @@ from scheduling.engine.actions.shuffle import withdrawn
 from scheduling.engine.cycle import close, open_session
 from scheduling.engine.domains import Domains
 from scheduling.engine.durations import parse_duration
-from scheduling.engine.plugins import cdp, task_topology, tdm, usage
+from scheduling.engine.plugins import cdp, task_topology, tdm
 from scheduling.engine.plugins.drf import HIERARCHY, HIERARCHY_WEIGHTS
 from scheduling.engine.session import Claim, JobView, Plugin, Removed, RoleView, Session, Unit, Vote
 from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools
 from scheduling.engine.types import (
+    CPU_PERCENT,
+    MEASURED_AT,
+    MEMORY_PERCENT,
     PODS,
     ActionConfig,
     Amounts,
@@ -278,9 +281,9 @@ def _usage(load: Data | None) -> dict[str, str]:
     if load is None or load["age_seconds"] is None:
         return {}
     return {
-        usage.CPU_PERCENT: str(load["cpu_avg_percent"]),
-        usage.MEMORY_PERCENT: str(load["memory_avg_percent"]),
-        usage.MEASURED_AT: str(NOW - load["age_seconds"]),
+        CPU_PERCENT: str(load["cpu_avg_percent"]),
+        MEMORY_PERCENT: str(load["memory_avg_percent"]),
+        MEASURED_AT: str(NOW - load["age_seconds"]),
     }
 
 

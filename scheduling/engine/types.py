@@ -22,6 +22,13 @@ MEMORY = "memory"
 PODS = "pods"
 GPU = "nvidia.com/gpu"
 
+CPU_PERCENT = "terrace/usage-cpu-percent"
+"""Annotation of a node, as the next two: its measured load, and when that was measured."""
+MEMORY_PERCENT = "terrace/usage-memory-percent"
+MEASURED_AT = "terrace/usage-measured-at"
+STALE_SECONDS = 300.0
+"""A measurement older than this says nothing."""
+
 
 class TaskState(StrEnum):
     """What the engine knows of a task; Allocated and Pipelined exist only inside a cycle."""

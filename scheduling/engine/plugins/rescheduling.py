@@ -7,10 +7,16 @@ from collections import Counter
 
 import numpy as np
 
-from scheduling.engine.plugins.usage import CPU_PERCENT, MEASURED_AT, MEMORY_PERCENT, STALE_SECONDS
 from scheduling.engine.session import Float64, Plugin, Session, Unit
 from scheduling.engine.tables import CPU_DIM, MEMORY_DIM
-from scheduling.engine.types import PluginConfig, TaskState
+from scheduling.engine.types import (
+    CPU_PERCENT,
+    MEASURED_AT,
+    MEMORY_PERCENT,
+    STALE_SECONDS,
+    PluginConfig,
+    TaskState,
+)
 
 DIMS = (CPU_DIM, MEMORY_DIM)
 STRATEGY = "lowNodeUtilization"

@@ -9,14 +9,14 @@ import numpy as np
 
 from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import Bools, Shape
-from scheduling.engine.types import Node, PluginConfig
-
-CPU_PERCENT = "terrace/usage-cpu-percent"
-MEMORY_PERCENT = "terrace/usage-memory-percent"
-MEASURED_AT = "terrace/usage-measured-at"
-
-STALE_SECONDS = 300.0
-"""A measurement older than this says nothing."""
+from scheduling.engine.types import (
+    CPU_PERCENT,
+    MEASURED_AT,
+    MEMORY_PERCENT,
+    STALE_SECONDS,
+    Node,
+    PluginConfig,
+)
 
 
 class Usage(Plugin):

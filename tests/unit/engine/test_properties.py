@@ -259,7 +259,7 @@ def test_evictions_end(snapshot: Snapshot) -> None:
 @settings(few, max_examples=12)
 @given(snapshots())
 def test_no_idle_room_for_what_waits(snapshot: Snapshot) -> None:  # noqa: C901 - counts a whole cluster again
-    """At rest no waiting task of a started job would fit a node, its queues' max and all mins."""
+    """At rest no waiting task of a started job would fit what is neither held nor reserved."""
     queues = tuple(replace(q, lend_min=True, policy=QueuePolicy.PRIORITY) for q in snapshot.queues)
     jobs = tuple(replace(job, sla_waiting_seconds=None) for job in snapshot.jobs)
     snapshot = replace(snapshot, queues=queues, jobs=jobs)
@@ -279,6 +279,9 @@ def test_no_idle_room_for_what_waits(snapshot: Snapshot) -> None:  # noqa: C901 
                 while name is not None:
                     used[name] += roles[task.role].request[GPU]
                     name = parents[name]
+    for reservation in snapshot.reservations:
+        for node, amounts in reservation.amounts_by_node.items():
+            held[node].update(amounts)
     for job in snapshot.jobs:
         running = sum(t.state is TaskState.RUNNING for t in job.tasks)
         if not running or running < job.min_available:

@@ -10,8 +10,11 @@ import pytest
 
 from scheduling.engine.cycle import plan
 from scheduling.engine.fairness.hierarchy import ShareTree
-from scheduling.engine.plugins import task_topology, tdm, usage
+from scheduling.engine.plugins import task_topology, tdm
 from scheduling.engine.types import (
+    CPU_PERCENT,
+    MEASURED_AT,
+    MEMORY_PERCENT,
     ActionConfig,
     Config,
     DisruptionBudget,
@@ -246,9 +249,9 @@ def test_rescheduling_unloads_busy_nodes(
         replace(
             n,
             annotations={
-                usage.CPU_PERCENT: str(percent),
-                usage.MEMORY_PERCENT: "0",
-                usage.MEASURED_AT: str(snapshot.now),
+                CPU_PERCENT: str(percent),
+                MEMORY_PERCENT: "0",
+                MEASURED_AT: str(snapshot.now),
             },
         )
         for n, percent in zip(snapshot.nodes, (80, idle), strict=True)
