@@ -27,6 +27,8 @@ ROLE = DATABASE = "terrace"
 SUPERUSER = "postgres"
 PORT = 5432  # a name for the socket, not a port: nothing listens on the network
 START_SECONDS = 120.0
+ORPHAN_SECONDS = 5.0
+SHARED_MEMORY = Path("/proc/sysvipc/shm")
 
 DURABLE = {
     "shared_buffers": "96MB",
@@ -206,7 +208,27 @@ class PostgresServer:
                 "supervisor's record: end it, or set TERRACE_DATA to another folder."
             )
             raise StartError(message)
+        _outlast_orphans(lock)
         lock.unlink(missing_ok=True)
+
+
+def _outlast_orphans(lock: Path) -> None:
+    """Wait until the backends of a killed server have let go of its shared memory.
+
+    They end within milliseconds of its death, but a server that is started before then refuses
+    with "pre-existing shared memory block is still in use". The lock's seventh line has the
+    segment's key and id; `nattch` is the seventh column of the kernel's table.
+    """
+    try:
+        segment = lock.read_text(encoding="ascii", errors="replace").splitlines()[6].split()[1]
+    except (FileNotFoundError, IndexError):
+        return
+    deadline = time.monotonic() + ORPHAN_SECONDS
+    while time.monotonic() < deadline:
+        rows = (line.split() for line in SHARED_MEMORY.read_text(encoding="ascii").splitlines())
+        if not any(row[1] == segment and row[6] != "0" for row in rows):
+            return
+        time.sleep(0.01)
 
 
 def server(
