@@ -1,6 +1,7 @@
 """Tables of jobs, queues, nodes and what the scheduler keeps about them."""
 
 from scheduling.models.attempt import Attempt
+from scheduling.models.change_set import ChangeItem, ChangeSet
 from scheduling.models.cluster import Cluster, CycleRecord
 from scheduling.models.delayed_action import DelayedAction
 from scheduling.models.files import JobFile, LogChunk
@@ -12,11 +13,15 @@ from scheduling.models.metrics import MetricSample, Usage
 from scheduling.models.node import Device, ImageRule, JoinToken, Node
 from scheduling.models.queue import Queue, QueueClosure, QueueShare
 from scheduling.models.reservation import Reservation
+from scheduling.models.samples import ClusterSample, QueueSample
 from scheduling.models.task import Task
 
 __all__ = [
     "Attempt",
+    "ChangeItem",
+    "ChangeSet",
     "Cluster",
+    "ClusterSample",
     "CycleRecord",
     "DelayedAction",
     "Device",
@@ -34,6 +39,7 @@ __all__ = [
     "Node",
     "Queue",
     "QueueClosure",
+    "QueueSample",
     "QueueShare",
     "Reservation",
     "Role",

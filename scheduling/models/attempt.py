@@ -77,6 +77,11 @@ class Attempt(models.Model):
                 condition=Q(state__in=["Bound", "Starting", "Running", "Stopping"]),
             ),
             models.Index(fields=["job", "-bound_at"], name="attempt_job"),
+            models.Index(
+                fields=["-finished_at"],
+                name="attempt_evicted",
+                condition=Q(state="Evicted"),
+            ),
         ]
 
     def __str__(self) -> str:

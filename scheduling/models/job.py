@@ -110,6 +110,11 @@ class Job(models.Model):
             ),
             models.Index(fields=["changed_xid"], name="job_changed"),
             models.Index(
+                fields=["-started_at"],
+                name="job_started",
+                condition=Q(started_at__isnull=False),
+            ),
+            models.Index(
                 fields=["delete_after"],
                 name="job_delete_after",
                 condition=Q(delete_after__isnull=False),
