@@ -23,12 +23,14 @@ from scheduling.engine.actions import gang_evicting
 from scheduling.engine.actions.backfill import best_effort_order
 from scheduling.engine.actions.serving import roles_in_order
 from scheduling.engine.actions.shuffle import withdrawn
+from scheduling.engine.callbacks import Vote
 from scheduling.engine.cycle import close, open_session
 from scheduling.engine.domains import Domains
 from scheduling.engine.durations import parse_duration
+from scheduling.engine.journal import Claim, Removed, Unit
 from scheduling.engine.plugins import cdp, task_topology, tdm
 from scheduling.engine.plugins.drf import HIERARCHY, HIERARCHY_WEIGHTS
-from scheduling.engine.session import Claim, JobView, Plugin, Removed, RoleView, Session, Unit, Vote
+from scheduling.engine.session import Plugin, Session
 from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools
 from scheduling.engine.types import (
     CPU_PERCENT,
@@ -62,6 +64,7 @@ from scheduling.engine.types import (
     TopologyMode,
     TopologyRule,
 )
+from scheduling.engine.views import JobView, RoleView
 from scheduling.spec.controller_cases import (
     UnsupportedCaseError as UnsupportedControllersCaseError,
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from scheduling.engine.session import JobView, QueueView, Session
+from scheduling.engine.session import Session
 from scheduling.engine.tables import PODS_DIM, JobRow
 from scheduling.engine.types import GangPhase
+from scheduling.engine.views import JobView, QueueView
 
 Amounts = list[int]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import yaml
 
 from scheduling.engine import registry
+from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED
 from scheduling.engine.durations import parse_duration
-from scheduling.engine.session import CALLBACKS, FLAG_OF, UNGATED
 from scheduling.engine.types import ActionConfig, Config, PluginConfig
 
 DEFAULT_CONFIG = Config(

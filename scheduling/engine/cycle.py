@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from scheduling.engine import registry
 from scheduling.engine.config import DEFAULT_CONFIG
+from scheduling.engine.journal import EntryKind
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import EntryKind, Plugin, Session
+from scheduling.engine.session import Plugin, Session
 from scheduling.engine.tables import Int64, Memo, prepare
 from scheduling.engine.types import (
     Binding,

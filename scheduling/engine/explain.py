@@ -10,7 +10,7 @@ from scheduling.engine import registry
 from scheduling.engine.actions.serving import missing_request, node_histogram
 from scheduling.engine.cycle import close, open_session
 from scheduling.engine.reasons import RUNGS, ReasonCode
-from scheduling.engine.session import JobView, Session
+from scheduling.engine.session import Session
 from scheduling.engine.tables import UNLIMITED, Memo
 from scheduling.engine.types import (
     Binding,
@@ -21,6 +21,7 @@ from scheduling.engine.types import (
     Snapshot,
     TaskState,
 )
+from scheduling.engine.views import JobView
 
 
 class RungState(StrEnum):

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from scheduling.engine.session import EntryKind, Float64, JobView, RoleView, Session
+from scheduling.engine.journal import EntryKind
+from scheduling.engine.session import Float64, Session
 from scheduling.engine.tables import Bools, Int64
 from scheduling.engine.types import PodTerm, Requirement, Role, SpreadRule
+from scheduling.engine.views import JobView, RoleView
 
 TOP_SCORE = 100.0
 

@@ -7,20 +7,20 @@ the cycle sees it, and keeps a journal. What is in the journal at the end is the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED, Vote, is_on
+from scheduling.engine.journal import Entry, EntryKind, Unit
 from scheduling.engine.tables import (
     PODS_DIM,
     UNLIMITED,
     Bools,
     Int64,
     JobRow,
-    RoleRow,
     Shape,
     Tables,
 )
@@ -30,230 +30,19 @@ from scheduling.engine.types import (
     Device,
     GangPhase,
     PluginConfig,
-    Queue,
     QueueState,
     Reason,
     Reservation,
     ShardMode,
     Snapshot,
-    SubGroupPolicy,
     Task,
-    TaskState,
 )
+from scheduling.engine.views import JobView, QueueView, RoleView
 
 Float64 = NDArray[np.float64]
 
 WHOLE_DEVICE = 1000
 """Milli-units of one device."""
-
-
-class Vote(Enum):
-    """A plugin's answer where votes are combined tier by tier."""
-
-    REJECT = -1
-    ABSTAIN = 0
-    PERMIT = 1
-
-
-class QueueView:
-    """A queue in this cycle; amounts are lists in the order of the resources."""
-
-    __slots__ = (
-        "allocated",
-        "children",
-        "deserved",
-        "inqueue",
-        "is_open",
-        "max",
-        "min",
-        "name",
-        "own_requested",
-        "parent",
-        "path",
-        "position",
-        "queue",
-        "rank",
-        "releasing",
-        "requested",
-        "share",
-    )
-
-    def __init__(self, queue: Queue, *, position: int, tables: Tables) -> None:
-        """Start with nothing allocated."""
-        resources = tables.resources
-        width = tables.width
-        self.queue = queue
-        self.name = queue.name
-        self.position = position
-        self.parent: QueueView | None = None
-        self.children: list[QueueView] = []
-        self.path: tuple[QueueView, ...] = ()
-        """From the top of the tree down to this queue, itself included."""
-        self.min = resources.row(queue.min)
-        self.max = resources.row(queue.max, missing=UNLIMITED)
-        self.allocated = [0] * width
-        self.releasing = [0] * width
-        self.requested = [0] * width
-        self.own_requested = [0] * width
-        self.inqueue = [0] * width
-        self.deserved = [0] * width
-        self.is_open = queue.state is QueueState.OPEN
-        self.rank = -queue.priority
-        self.share = -1.0
-        """Where a plugin keeps the queue's share; -1 once something has changed."""
-
-
-class RoleView:
-    """One role of a job in this cycle."""
-
-    __slots__ = ("name", "needed", "pending", "ready", "role", "row", "shape", "waiting")
-
-    def __init__(self, row: RoleRow, *, now: float) -> None:
-        """Take over what the row says; tasks in back-off stay out."""
-        self.row = row
-        self.role = row.role
-        self.name = row.name
-        self.shape = row.shape
-        self.needed = row.role.min_available
-        pending = row.pending
-        if row.latest_not_before > now:
-            pending = [t for t in pending if t.not_before <= now]
-        self.pending: list[Task] = pending[::-1]
-        """Next task last, so that taking one is a pop."""
-        self.ready = len(row.held) + row.done
-        self.waiting = len(row.promised)
-
-
-class Part:
-    """The roles of a job that form one sub-group; those that no policy matches form one too."""
-
-    __slots__ = ("policy", "position", "roles", "size", "values")
-
-    def __init__(
-        self, policy: SubGroupPolicy | None, position: int, values: tuple[str, ...]
-    ) -> None:
-        """Start without roles; `position` is the policy's."""
-        self.policy = policy
-        self.position = position
-        self.values = values
-        self.roles: list[RoleView] = []
-        self.size = policy.size if policy is not None else 1
-
-    @property
-    def name(self) -> str:
-        """Its policy and label values."""
-        return "-".join([self.policy.name if self.policy is not None else "", *self.values])
-
-    def has_size(self, *, with_waiting: bool) -> bool:
-        """Return whether it is complete, promises counted or not."""
-        have = sum(r.ready + (r.waiting if with_waiting else 0) for r in self.roles)
-        return have >= self.size
-
-    def task_count(self) -> int:
-        """Return how many tasks it has, placed or not."""
-        return sum(r.ready + r.waiting + len(r.pending) for r in self.roles)
-
-
-def parts_of(policies: Sequence[SubGroupPolicy], roles: Sequence[RoleView]) -> list[Part]:
-    """Split roles into sub-groups: a role belongs to the first policy all whose keys it has."""
-    found: dict[tuple[int, tuple[str, ...]], Part] = {}
-    for role in roles:
-        labels = role.role.labels
-        place: tuple[int, tuple[str, ...]] = (len(policies), ())
-        for position, policy in enumerate(policies):
-            values = tuple(labels.get(key, "") for key in policy.match_label_keys)
-            if values and all(values):
-                place = (position, values)
-                break
-        if place not in found:
-            chosen = policies[place[0]] if place[0] < len(policies) else None
-            found[place] = Part(chosen, *place)
-        found[place].roles.append(role)
-    return [found[place] for place in sorted(found)]
-
-
-class JobView:
-    """One job in this cycle."""
-
-    __slots__ = (
-        "allocated",
-        "best_effort",
-        "is_shaped",
-        "job",
-        "key",
-        "min_available",
-        "parts",
-        "placed",
-        "queue",
-        "ready",
-        "roles",
-        "row",
-        "waiting",
-    )
-
-    def __init__(self, row: JobRow, *, queue: QueueView, now: float) -> None:
-        """Take over what the row says."""
-        self.row = row
-        self.job = row.job
-        self.key = row.job.key
-        self.queue = queue
-        self.min_available = row.min_available
-        self.roles = [RoleView(r, now=now) for r in row.roles]
-        self.allocated = list(row.allocated)
-        self.ready = sum(r.ready for r in self.roles)
-        self.waiting = sum(r.waiting for r in self.roles)
-        self.best_effort = sum(len(r.pending) for r in self.roles if r.shape.is_best_effort)
-        self.placed = 0
-        """Placements and promises made in this cycle."""
-        self.parts = parts_of(row.job.sub_groups, self.roles) if row.job.sub_groups else []
-        self.is_shaped = bool(self.parts) or row.job.topology is not None
-        """Whether it has a topology rule or sub-groups."""
-
-    @property
-    def pending_count(self) -> int:
-        """Number of tasks that could be placed now."""
-        return sum(len(r.pending) for r in self.roles)
-
-    def missing(self) -> int:
-        """Return how many tasks the gang still lacks, promises counted as there."""
-        return self._lacking(with_waiting=True)
-
-    def _lacking(self, *, with_waiting: bool) -> int:
-        have = self.ready + (self.waiting if with_waiting else 0)
-        if len(self.roles) == 1:
-            needed = self.roles[0].needed
-            return max(needed, self.min_available) - have
-        short = 0
-        for role in self.roles:
-            role_have = role.ready + (role.waiting if with_waiting else 0)
-            if role_have < role.needed:
-                short += role.needed - role_have
-        return max(short, self.min_available - have)
-
-    def is_ready(self) -> bool:
-        """Return whether the gang has its minimum without promises."""
-        return self._lacking(with_waiting=False) <= self.best_effort and (
-            not self.parts or self._has_parts(with_waiting=False)
-        )
-
-    def is_pipelined(self) -> bool:
-        """Return whether the gang has its minimum if all promises come true."""
-        return self._lacking(with_waiting=True) <= self.best_effort and (
-            not self.parts or self._has_parts(with_waiting=True)
-        )
-
-    def _has_parts(self, *, with_waiting: bool) -> bool:
-        """Return whether every policy has as many complete sub-groups as it needs."""
-        return all(
-            sum(p.policy is policy and p.has_size(with_waiting=with_waiting) for p in self.parts)
-            >= policy.min_groups
-            for policy in self.job.sub_groups
-            if policy.min_groups
-        )
-
-    def is_starving(self) -> bool:
-        """Return whether the gang lacks tasks, pending best-effort ones not counted."""
-        return self._lacking(with_waiting=True) > 0
 
 
 class Group:
@@ -310,115 +99,6 @@ class Group:
         return alone
 
 
-class EntryKind(Enum):
-    """What a journal entry did."""
-
-    PLACE = "place"
-    PROMISE = "promise"
-    EVICT = "evict"
-
-
-@dataclass(slots=True)
-class Entry:
-    """One applied step, with what is needed to undo it."""
-
-    kind: EntryKind
-    job: JobView
-    role: RoleView
-    task: Task
-    node: int
-    devices: tuple[str, ...] = ()
-    action: str = ""
-    beneficiary: str | None = None
-    is_elastic: bool = False
-
-
-class Unit:
-    """What is evicted together: one elastic task, or all that a gang holds."""
-
-    __slots__ = ("_amounts", "is_whole", "job", "tasks")
-
-    def __init__(
-        self,
-        job: JobView,
-        tasks: tuple[tuple[RoleView, Task, int], ...],
-        *,
-        is_whole: bool = False,
-    ) -> None:
-        """Keep role, task and node position of each task."""
-        self.job = job
-        self.tasks = tasks
-        self.is_whole = is_whole
-        self._amounts: list[int] | None = None
-
-    def amounts(self, width: int) -> list[int]:
-        """Return the sum of the tasks' requests; not to be changed."""
-        if self._amounts is not None:
-            return self._amounts
-        if len(self.tasks) == 1:
-            self._amounts = self.tasks[0][0].shape.request
-            return self._amounts
-        total = [0] * width
-        for role, _, _ in self.tasks:
-            for d, amount in role.shape.items:
-                total[d] += amount
-        self._amounts = total
-        return total
-
-
-class Removed:
-    """Units that a search has set aside but not yet evicted, summed for the vetoes."""
-
-    __slots__ = ("by_job", "by_queue", "by_role", "tasks", "units", "width")
-
-    def __init__(self, width: int) -> None:
-        """Start with none."""
-        self.width = width
-        self.units: list[Unit] = []
-        self.tasks: set[str] = set()
-        self.by_job: dict[str, int] = {}
-        self.by_role: dict[tuple[str, str], int] = {}
-        self.by_queue: dict[str, list[int]] = {}
-
-    def add(self, unit: Unit) -> None:
-        """Set a unit aside."""
-        self._count(unit, 1)
-        self.units.append(unit)
-        self.tasks.update(task.key for _, task, _ in unit.tasks)
-
-    def drop(self, unit: Unit) -> None:
-        """Put a unit back."""
-        self._count(unit, -1)
-        self.units.remove(unit)
-        self.tasks.difference_update(task.key for _, task, _ in unit.tasks)
-
-    def _count(self, unit: Unit, sign: int) -> None:
-        key = unit.job.key
-        self.by_job[key] = self.by_job.get(key, 0) + sign * len(unit.tasks)
-        for role, _, _ in unit.tasks:
-            self.by_role[key, role.name] = self.by_role.get((key, role.name), 0) + sign
-        amounts = unit.amounts(self.width)
-        for queue in unit.job.queue.path:
-            total = self.by_queue.setdefault(queue.name, [0] * self.width)
-            for d, amount in enumerate(amounts):
-                total[d] += sign * amount
-
-    def of_queue(self, queue: QueueView, dim: int) -> int:
-        """Return how much of a resource the units set aside free in a queue."""
-        total = self.by_queue.get(queue.name)
-        return total[dim] if total is not None else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Who wants to evict: the action, the job, and the shape of the task it wants to place."""
-
-    action: str
-    job: JobView
-    role: RoleView
-    removed: Removed
-
-
 class ShapeNodes:
     """The feasible nodes of one shape and their scores, kept up to date by the touched log."""
 
@@ -445,7 +125,7 @@ class Plugin:
 
     def has_flag(self, flag: str) -> bool:
         """Return whether a flag is set for this plugin."""
-        return _is_on(self.config, flag)
+        return is_on(self.config, flag)
 
     def number(self, key: str, default: float) -> float:
         """Return a numeric argument; `parse_config` has refused what is no number."""
@@ -456,59 +136,6 @@ class Plugin:
         value = self.arguments.get(key)
         return default if value is None else value.strip().lower() in ("true", "yes", "1", "on")
 
-
-CALLBACKS = (
-    "queue_order",
-    "job_order",
-    "task_order",
-    "victim_order",
-    "job_valid",
-    "job_ready",
-    "job_pipelined",
-    "job_starving",
-    "job_overdue",
-    "job_enqueueable",
-    "job_enqueued",
-    "predicate",
-    "node_room",
-    "node_order",
-    "task_node_order",
-    "task_predicate",
-    "hyper_node_gradient",
-    "hyper_node_order",
-    "allocatable",
-    "gang_allocatable",
-    "overused",
-    "preemptive",
-    "preemptable",
-    "reclaimable",
-    "preempt_jobs",
-    "reclaim_jobs",
-    "gang_evictable",
-    "victims",
-    "revocable",
-    "on_placed",
-    "on_undone",
-)
-"""Callbacks by name; `README.md` of this package says what each is asked."""
-
-FLAG_OF = {
-    "job_enqueueable": "job_enqueued",
-    "gang_allocatable": "allocatable",
-    "node_room": "predicate",
-    "task_node_order": "node_order",
-    "task_predicate": "predicate",
-    "victims": "victim",
-    "revocable": "victim",
-    "victim_order": "queue_order",
-    "job_overdue": "job_order",
-    "preempt_jobs": "preemptable",
-    "reclaim_jobs": "reclaimable",
-}
-"""Callbacks that are switched by a flag of another name."""
-
-UNGATED = frozenset({"job_valid", "gang_evictable", "on_placed", "on_undone"})
-"""Callbacks that no flag switches off."""
 
 Callback = Callable[..., Any]
 
@@ -719,7 +346,7 @@ class Session:
                 callback = getattr(plugin, name, None)
                 if callback is None:
                     continue
-                if name not in UNGATED and not _is_on(config, flag):
+                if name not in UNGATED and not is_on(config, flag):
                     continue
                 members.append(callback)
                 self.callback_owners[name].append((plugin, callback))
@@ -1136,12 +763,6 @@ class Session:
         ]
 
 
-def _is_on(config: PluginConfig, flag: str) -> bool:
-    if flag in config.disabled:
-        return False
-    return config.enabled is None or flag in config.enabled
-
-
 class Statement:
     """A series of steps that stands or falls together."""
 
@@ -1166,8 +787,3 @@ class Statement:
     def commit(self) -> list[Entry]:
         """Let the steps stand and return them."""
         return self.session.journal[self._start :]
-
-
-def is_live(task: Task) -> bool:
-    """Return whether a task holds room that an eviction would free."""
-    return task.state in (TaskState.BOUND, TaskState.RUNNING)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from scheduling.engine.actions.serving import admit_without_asking, admitted, serve
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, JobView, Session
+from scheduling.engine.session import Group, Session
+from scheduling.engine.views import JobView
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:

@@ -16,7 +16,8 @@ from scheduling.engine.actions.serving import (
     serve,
 )
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, JobView, Session
+from scheduling.engine.session import Group, Session
+from scheduling.engine.views import JobView
 
 SHARE_CODES = frozenset({ReasonCode.QUEUE_SHARE, ReasonCode.BEHIND_HEAD})
 

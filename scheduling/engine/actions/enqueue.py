@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduling.engine.actions.serving import Lines, waiting_groups
+from scheduling.engine.callbacks import Vote
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, JobView, Session, Vote
+from scheduling.engine.session import Group, Session
 from scheduling.engine.types import GangPhase, Reason
+from scheduling.engine.views import JobView
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:

@@ -14,22 +14,11 @@ from scheduling.engine.actions.serving import (
     roles_in_order,
 )
 from scheduling.engine.actions.topology import candidate_domains
-from scheduling.engine.session import (
-    Claim,
-    Entry,
-    EntryKind,
-    Group,
-    JobView,
-    QueueView,
-    Removed,
-    RoleView,
-    Session,
-    Statement,
-    Unit,
-    is_live,
-)
+from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit, is_live
+from scheduling.engine.session import Group, Session, Statement
 from scheduling.engine.tables import Int64
 from scheduling.engine.types import Task
+from scheduling.engine.views import JobView, QueueView, RoleView
 
 Held = tuple[RoleView, Task, int]
 Cost = tuple[int, int, int, int, float]

@@ -13,7 +13,8 @@ from scheduling.engine.actions.evicting import (
     victim_keys,
 )
 from scheduling.engine.actions.serving import Lines
-from scheduling.engine.session import Group, JobView, Session
+from scheduling.engine.session import Group, Session
+from scheduling.engine.views import JobView
 
 NAME = "preempt"
 

@@ -17,9 +17,10 @@ from scheduling.engine.actions.serving import (
     serve_job,
 )
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, JobView, RoleView, Session
+from scheduling.engine.session import Group, Session
 from scheduling.engine.tables import PODS_DIM, Int64
 from scheduling.engine.types import Reason, Reservation
+from scheduling.engine.views import JobView, RoleView
 
 CANDIDATES = 64
 """Nodes that are looked at closely for one task: those that lack least."""

@@ -10,9 +10,10 @@ import numpy as np
 
 from scheduling.engine.actions.topology import place_in_domains
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, JobView, QueueView, RoleView, Session, Statement
+from scheduling.engine.session import Group, Session, Statement
 from scheduling.engine.tables import Shape
 from scheduling.engine.types import GangPhase, QueuePolicy, Reason
+from scheduling.engine.views import JobView, QueueView, RoleView
 
 Key = tuple[object, ...]
 

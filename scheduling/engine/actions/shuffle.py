@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduling.engine.session import Session, Unit, is_live
+from scheduling.engine.journal import Unit, is_live
+from scheduling.engine.session import Session
 
 NAME = "shuffle"
 

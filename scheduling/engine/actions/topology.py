@@ -8,8 +8,9 @@ import numpy as np
 
 from scheduling.engine.domains import Domain, Domains
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import JobView, Part, RoleView, Session, Statement
+from scheduling.engine.session import Session, Statement
 from scheduling.engine.types import Reason
+from scheduling.engine.views import JobView, Part, RoleView
 
 PlaceJob = Callable[[Session, JobView], Reason | None]
 PlaceTask = Callable[[Session, JobView, RoleView], object | None]

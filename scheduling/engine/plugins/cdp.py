@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from scheduling.engine.durations import parse_duration
-from scheduling.engine.session import Claim, Plugin, Unit
+from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.session import Plugin
 
 COOLDOWN = "volcano.sh/cooldown-time"
 

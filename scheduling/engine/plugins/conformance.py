@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from scheduling.engine.session import Claim, Plugin, Unit
+from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.session import Plugin
 
 CRITICAL_PRIORITY = 2_000_000_000
 """Kubernetes' system-cluster-critical; system-node-critical lies above it."""

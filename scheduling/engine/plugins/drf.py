@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from scheduling.engine.fairness.hierarchy import ShareTree
-from scheduling.engine.session import Claim, JobView, Plugin, QueueView, Session, Unit
+from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.session import Plugin, Session
 from scheduling.engine.types import PluginConfig
+from scheduling.engine.views import JobView, QueueView
 
 TOLERANCE = 1e-6
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from scheduling.engine.session import Entry, EntryKind, JobView, Plugin, Session
+from scheduling.engine.journal import Entry, EntryKind
+from scheduling.engine.session import Plugin, Session
 from scheduling.engine.types import PluginConfig
+from scheduling.engine.views import JobView
 
 
 class FairUsers(Plugin):

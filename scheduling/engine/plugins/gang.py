@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from scheduling.engine.callbacks import Vote
+from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Claim, JobView, Plugin, QueueView, Unit, Vote
+from scheduling.engine.session import Plugin
 from scheduling.engine.types import Reason
+from scheduling.engine.views import JobView, QueueView
 
 
 class Gang(Plugin):

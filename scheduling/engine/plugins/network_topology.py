@@ -8,17 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from scheduling.engine.domains import Domain, Domains
-from scheduling.engine.session import (
-    Entry,
-    EntryKind,
-    Float64,
-    JobView,
-    Plugin,
-    RoleView,
-    Session,
-)
+from scheduling.engine.journal import Entry, EntryKind
+from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools
 from scheduling.engine.types import PluginConfig, TopologyRule
+from scheduling.engine.views import JobView, RoleView
 
 TOP_SCORE = 100.0
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.engine.session import Entry, EntryKind, Float64, Plugin, QueueView, Session
+from scheduling.engine.journal import Entry, EntryKind
+from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
 from scheduling.engine.types import PluginConfig
+from scheduling.engine.views import QueueView
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 

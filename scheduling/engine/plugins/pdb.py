@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduling.engine.session import Claim, EntryKind, Plugin, RoleView, Unit
+from scheduling.engine.journal import Claim, EntryKind, Unit
+from scheduling.engine.session import Plugin
 from scheduling.engine.types import DisruptionBudget, Task
+from scheduling.engine.views import RoleView
 
 
 class DisruptionBudgets(Plugin):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from scheduling.engine.session import Claim, JobView, Plugin, QueueView, RoleView, Unit
+from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.session import Plugin
+from scheduling.engine.views import JobView, QueueView, RoleView
 
 
 class Priority(Plugin):

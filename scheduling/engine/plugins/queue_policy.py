@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from scheduling.engine.session import Claim, JobView, Plugin, Unit
+from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.session import Plugin
 from scheduling.engine.types import QueuePolicy
+from scheduling.engine.views import JobView
 
 
 class QueuePolicies(Plugin):

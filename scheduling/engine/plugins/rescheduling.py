@@ -7,7 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from scheduling.engine.session import Float64, Plugin, Session, Unit
+from scheduling.engine.journal import Unit
+from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import CPU_DIM, MEMORY_DIM
 from scheduling.engine.types import (
     CPU_PERCENT,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from scheduling.engine.callbacks import Vote
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import JobView, Plugin, Session, Vote
+from scheduling.engine.session import Plugin, Session
 from scheduling.engine.types import PluginConfig, Reason
+from scheduling.engine.views import JobView
 
 
 class ResourceQuotas(Plugin):

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from scheduling.engine.callbacks import Vote
 from scheduling.engine.fairness.water_filling import Claimant, fill_tree
+from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import (
-    Claim,
-    JobView,
-    Plugin,
-    QueueView,
-    RoleView,
-    Session,
-    Unit,
-    Vote,
-)
+from scheduling.engine.session import Plugin, Session
 from scheduling.engine.tables import PODS_DIM, UNLIMITED
 from scheduling.engine.types import Amounts, PluginConfig, Reason
+from scheduling.engine.views import JobView, QueueView, RoleView
 
 INFINITE = float("inf")
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from scheduling.engine.callbacks import Vote
 from scheduling.engine.durations import parse_duration
-from scheduling.engine.session import Claim, JobView, Plugin, Unit, Vote
+from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.session import Plugin
+from scheduling.engine.views import JobView
 
 
 class Sla(Plugin):

@@ -6,17 +6,11 @@ from itertools import combinations
 
 import numpy as np
 
-from scheduling.engine.session import (
-    Entry,
-    EntryKind,
-    Float64,
-    JobView,
-    Plugin,
-    RoleView,
-    Session,
-)
+from scheduling.engine.journal import Entry, EntryKind
+from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import MEMORY_DIM, PODS_DIM, Int64
 from scheduling.engine.types import PluginConfig, Task
+from scheduling.engine.views import JobView, RoleView
 
 AFFINITY = "volcano.sh/task-topology-affinity"
 ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"

@@ -9,18 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.engine.session import (
-    Claim,
-    Float64,
-    JobView,
-    Plugin,
-    RoleView,
-    Session,
-    Unit,
-    Vote,
-)
+from scheduling.engine.callbacks import Vote
+from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import Bools, Shape
 from scheduling.engine.types import PluginConfig, Task, TaskState
+from scheduling.engine.views import JobView, RoleView
 
 ZONE = "volcano.sh/revocable-zone"
 """Label of a node: its zone. Annotation of a role: `*` if its tasks may run in any zone."""

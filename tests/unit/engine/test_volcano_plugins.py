@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from scheduling.engine.callbacks import Vote
 from scheduling.engine.cycle import open_session
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.plugins.capacity import Capacity
-from scheduling.engine.session import Session, Vote
+from scheduling.engine.session import Session
 from scheduling.engine.tables import UNLIMITED
 from scheduling.engine.types import (
     CPU,
