@@ -7,7 +7,8 @@
 #   sh deploy/setup.sh dev browser  and the Chromium and Node.js that the tests drive
 #
 # A missing Debian package is installed where that needs no password, after saying so; elsewhere
-# the command to type is printed. Stamps make the second run quick.
+# the command to type is printed. Stamps make the second run quick, and tell a whole .venv from one
+# whose installation was interrupted: what pip leaves half is made anew, not repaired.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -70,11 +71,16 @@ $(python3 --version 2>/dev/null || echo 'no python3'). Set PYTHON to the path of
     "$python" -m venv .venv
 }
 
-# False for a .venv that moved with its checkout or whose Python is gone.
+# False for a .venv that moved with its checkout, or whose Python is gone or became another version.
 is_usable() {
-    [ -x .venv/bin/python ] &&
-        [ "$(.venv/bin/python -c 'import sys; print(sys.prefix)' 2>/dev/null)" = "$here/.venv" ]
+    [ -x .venv/bin/python ] && [ "$(.venv/bin/python -c 'import os, sys, sysconfig
+print(sys.prefix if os.path.isdir(sysconfig.get_path("purelib")) else "")' 2>/dev/null)" = \
+        "$here/.venv" ]
 }
+
+# A stamp is taken away before pip begins and written after it is done, so that none means: killed
+# half-way, or never ours.
+is_whole() { [ -e "$(stamp run)" ] || [ -e "$(stamp dev)" ]; }
 
 digest() { sha256sum "requirements/$1.txt" | cut -d ' ' -f 1; }
 stamp() { printf '.venv/terrace-%s.sha256' "$1"; }
@@ -82,9 +88,25 @@ is_installed() { [ "$(cat "$(stamp "$1")" 2>/dev/null)" = "$(digest "$1")" ]; }
 
 is_installed_in_node() { sha256sum --check --status node_modules/terrace.sha256 2>/dev/null; }
 
-is_usable || make_venv
+# One at a time: a second one that begins meanwhile must not take the first one's work for
+# interrupted. Who waits is let in when the first, or the pip that outlived it, has ended.
+if command -v flock >/dev/null 2>&1; then
+    exec 9<deploy/setup.sh
+    if ! flock --nonblock 9; then
+        say "Waiting for another make that sets this checkout up"
+        flock 9
+    fi
+fi
+
+if ! is_usable; then
+    make_venv
+elif ! is_whole; then
+    say "The installation of .venv was interrupted; beginning again"
+    make_venv
+fi
 if ! is_installed "$kind"; then
     say "Installing what $lock names; the first time this takes about a minute"
+    rm -f "$(stamp run)" "$(stamp dev)"
     .venv/bin/python -m pip install -qq --disable-pip-version-check --no-input \
         --require-hashes -r "$lock" || fail "pip could not install $lock; its words are above."
     digest "$kind" >"$(stamp "$kind")"
