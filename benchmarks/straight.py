@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -29,7 +29,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup()
 
 import httpx  # noqa: E402 -- Django first
+import psutil  # noqa: E402 -- Django first
 from django.core.management import call_command  # noqa: E402 -- Django first
+from django.db import connection  # noqa: E402 -- Django first
 
 from controlplane.supervisor.ports import any_free  # noqa: E402 -- Django first
 from scheduling.domain import bootstrap, nodes  # noqa: E402 -- Django first
@@ -69,8 +71,8 @@ def fill() -> tuple[str, str]:
 
 
 @contextmanager
-def processes(web: int, gateway: int, join: str) -> Iterator[None]:
-    """Run what an installation runs, and end it."""
+def processes(web: int, gateway: int, join: str) -> Iterator[Mapping[str, int]]:
+    """Run what an installation runs, give the process of each part, and end it."""
     with tempfile.TemporaryDirectory(prefix="terrace-bench-") as folder:
         data = Path(folder)
         (data / "token").write_text(join, encoding="ascii")
@@ -79,13 +81,13 @@ def processes(web: int, gateway: int, join: str) -> Iterator[None]:
             "PUBLIC_URL": f"http://127.0.0.1:{web}",
             "TERRACE_GATEWAY_URL": f"http://127.0.0.1:{gateway}",
         }
-        commands = [
-            (*UVICORN, f"--port={web}", "controlplane.asgi:application"),
-            (*UVICORN, f"--port={gateway}", "worker.gateway.asgi:application"),
-            (*WORKER, "--queues=loops", "--concurrency=4", "--hostname=loops@%h"),
-            (*WORKER, "--queues=celery", "--concurrency=1", "--hostname=tasks@%h"),
-            (*CELERY, "beat", "--loglevel=WARNING", f"--schedule={data}/beat"),
-        ]
+        commands = {
+            "web": (*UVICORN, f"--port={web}", "controlplane.asgi:application"),
+            "gateway": (*UVICORN, f"--port={gateway}", "worker.gateway.asgi:application"),
+            "loops": (*WORKER, "--queues=loops", "--concurrency=4", "--hostname=loops@%h"),
+            "tasks": (*WORKER, "--queues=celery", "--concurrency=1", "--hostname=tasks@%h"),
+            "beat": (*CELERY, "beat", "--loglevel=WARNING", f"--schedule={data}/beat"),
+        }
         agent = ("-m", "worker.agent")
         join_command = (
             *agent, "join", f"--server=http://127.0.0.1:{gateway}", f"--token-file={data}/token",
@@ -96,23 +98,23 @@ def processes(web: int, gateway: int, join: str) -> Iterator[None]:
             "--simulate=gpus=8,cpu=256,memory=1Ti",
         )  # fmt: skip
         log = (data / "log").open("ab")
-        running = [_spawn(one, environment, log) for one in commands]
+        parts = {name: _spawn(one, environment, log) for name, one in commands.items()}
         try:
             _wait(lambda: _answers(gateway) and _answers(web))
             _spawn(join_command, environment, log).wait(PATIENCE_SECONDS)
-            running.append(_spawn(run_command, environment, log))
+            parts["agent"] = _spawn(run_command, environment, log)
             _wait(lambda: Node.objects.filter(state="Ready").count() == NODES)
             _wait(
                 lambda: Lease.objects.filter(scope__startswith="scheduler:", epoch__gt=0).exists()
             )
-            yield
+            yield {name: process.pid for name, process in parts.items()}
         except BaseException:
             sys.stderr.write((data / "log").read_text(errors="replace")[-4000:])
             raise
         finally:
-            for process in reversed(running):
+            for process in reversed(parts.values()):
                 process.send_signal(signal.SIGTERM)
-            for process in running:
+            for process in parts.values():
                 process.wait(30)
 
 
@@ -139,6 +141,26 @@ def _wait(condition: object) -> None:
         time.sleep(0.1)
 
 
+def cpu_seconds(parts: Mapping[str, int]) -> dict[str, float]:
+    """Return the CPU time of each part so far, its children's included, and PostgreSQL's."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        backend = int(cursor.fetchone()[0])
+    everything = {**parts, "postgres": psutil.Process(backend).ppid(), "client": os.getpid()}
+    return {name: _cpu_of_tree(psutil.Process(pid)) for name, pid in everything.items()}
+
+
+def _cpu_of_tree(root: psutil.Process) -> float:
+    seconds = 0.0
+    for process in (root, *root.children(recursive=True)):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue  # counted among its parent's children by now
+        seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
+
+
 def submit(client: httpx.Client, number: int) -> tuple[str, float, float]:
     """Post one job; return its name, when it was sent and for how long the POST took."""
     name = f"bench-{number}"
@@ -158,7 +180,7 @@ def main() -> None:
     secret, join = fill()
     web, gateway = any_free(), any_free()
     with (
-        processes(web, gateway, join),
+        processes(web, gateway, join) as parts,
         httpx.Client(
             base_url=f"http://127.0.0.1:{web}",
             headers={"Authorization": f"Bearer {secret}"},
@@ -169,6 +191,7 @@ def main() -> None:
     ):
         for number in range(20):  # connections, caches and the first cycle are not counted
             submit(client, -1 - number)
+        used = cpu_seconds(parts)
         begin = time.monotonic()
         waiting = []
         for number in range(options.jobs):
@@ -179,6 +202,10 @@ def main() -> None:
         started = Attempt.objects.filter(job__name__in=names, started_at__isnull=False)
         _wait(lambda: started.count() == options.jobs)
         running_at = dict(started.values_list("job__name", "started_at"))
+        spent = {
+            name: round((seconds - used[name]) * 1000 / options.jobs, 1)
+            for name, seconds in cpu_seconds(parts).items()
+        }
     posted = sorted(seconds * 1000 for _, _, seconds in posts)
     waits = sorted((running_at[name].timestamp() - sent) * 1000 for name, sent, _ in posts)
     for what, values, must in (
@@ -194,6 +221,7 @@ def main() -> None:
             "ratio": round(p99 / must, 3),
             "jobs": options.jobs,
             "rate": options.rate,
+            "cpu_ms_a_job": spent,
         }
         print(json.dumps(row))
 
