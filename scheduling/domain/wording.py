@@ -56,6 +56,15 @@ SENTENCES: dict[str, str | Promise] = {
     ReasonCode.QUOTA_EXCEEDED: _(
         "Quota {quota} is used up: {requested} {resource} wanted, {used} of {hard} used."
     ),
+    ReasonCode.QUOTA_OF_UNIT: _(
+        "The quota of “{unit}” is used up: {requested} {resource} wanted, {used} of {hard} used. It"
+        " starts when jobs there end; an administrator above “{unit}” can raise the quota."
+    ),
+    ReasonCode.QUOTA_OF_USER: _(
+        "Its owner’s quota in “{unit}” is used up: {requested} {resource} wanted, {used} of {hard}"
+        " used. It starts when the owner’s other jobs end; an administrator of “{unit}” can raise"
+        " the quota."
+    ),
     ReasonCode.ADMISSION_REFUSED: _(
         "Not admitted yet: it needs {requested} {resource}, {available} are left to admit."
     ),
@@ -131,6 +140,9 @@ SENTENCES: dict[str, str | Promise] = {
     "token_lacks_verb": _("Your token does not allow this ({verb}); make one that does."),
     "node_removed": _("Node “{node}” was removed; join it again with a new token."),
     "node_name_taken": _("A node named “{name}” is already in the cluster; give it another name."),
+    "join_token_too_few": _(
+        "The join token is good for {left} more nodes, and {nodes} were to join; make a new one."
+    ),
     "join_token_unknown": _("The join token is unknown, used up or expired; make a new one."),
     "node_busy": _("Node “{node}” still runs {attempts} tasks; drain it first."),
     "too_long": _("{length} characters; {max} are possible."),
@@ -208,6 +220,16 @@ SENTENCES: dict[str, str | Promise] = {
     "account_of_others_too": _(
         "{user} also works in units that you do not administer; ask a platform administrator."
     ),
+    "own_password_reset": _("Change your own password on your profile."),
+    "account_removed": _("{user} was removed; take the account back first."),
+    "account_disabled": _("{user} is disabled; enable the account first."),
+    "already_joined": _("{user} has a password already; reset it instead."),
+    "service_has_no_password": _("{user} is a service account and signs in by token only."),
+    "service_signs_in_by_token": _("A service account has no password; make a token for it."),
+    "service_needs_unit": _("A service account belongs to a unit; choose one."),
+    "service_outside_home": _("{user} belongs to “{unit}” and gets roles there and below only."),
+    "unknown_zone": _("“{zone}” is no time zone, such as Europe/Berlin."),
+    "unknown_language": _("There is no language “{language}”; choose one of {languages}."),
     "username_taken": _("The name “{username}” is taken; choose another one."),
     "token_by_token": _("A token cannot make tokens; sign in to make one."),
     "token_of_others": _("People make their own tokens; {user} has to make this one."),

@@ -17,6 +17,7 @@ from scheduling.engine.types import (
     GangPhase,
     Pipelined,
     Plan,
+    PluginConfig,
     QueueShare,
     Reason,
     Reservation,
@@ -54,9 +55,18 @@ def open_session(
     Raises: ValueError for an action or plugin that is not known.
     """
     session = Session(snapshot, config, prepare(snapshot, memo))
-    for tier in config.tiers:
+    for tier in (*config.tiers, *_tier_of_walls(snapshot, config)):
         session.add_tier([(registry.plugin(p.name, plugins)(session, p), p) for p in tier])
     return session
+
+
+def _tier_of_walls(snapshot: Snapshot, config: Config) -> tuple[tuple[PluginConfig, ...], ...]:
+    """Return the tier that keeps walls where a configuration does not name their plugin."""
+    if not any(quota.queues is not None for quota in snapshot.quotas):
+        return ()
+    name = "resourcequota"
+    is_named = any(plugin.name == name for tier in config.tiers for plugin in tier)
+    return () if is_named else ((PluginConfig(name),),)
 
 
 def close(session: Session) -> Plan:

@@ -15,6 +15,8 @@ class ReasonCode(StrEnum):
     NOT_RUNNABLE = "not_runnable"
     BACK_OFF = "back_off"
     QUOTA_EXCEEDED = "quota_exceeded"
+    QUOTA_OF_UNIT = "quota_of_unit"
+    QUOTA_OF_USER = "quota_of_user"
     ADMISSION_REFUSED = "admission_refused"
     QUEUE_MAX = "queue_max"
     MIN_KEPT_FREE = "min_kept_free"
@@ -40,6 +42,8 @@ PARAMS: dict[ReasonCode, tuple[str, ...]] = {
     ReasonCode.NOT_RUNNABLE: (),
     ReasonCode.BACK_OFF: ("until", "tasks"),
     ReasonCode.QUOTA_EXCEEDED: ("quota", "resource", "requested", "used", "hard"),
+    ReasonCode.QUOTA_OF_UNIT: ("unit", "resource", "requested", "used", "hard"),
+    ReasonCode.QUOTA_OF_USER: ("unit", "resource", "requested", "used", "hard"),
     ReasonCode.ADMISSION_REFUSED: ("plugin", "resource", "requested", "available"),
     ReasonCode.QUEUE_MAX: ("queue", "resource", "requested", "allocated", "max"),
     ReasonCode.MIN_KEPT_FREE: ("queue", "resource", "requested", "available", "kept"),
@@ -66,6 +70,9 @@ PARAMS: dict[ReasonCode, tuple[str, ...]] = {
 """Names of the parameters of each code. Amounts are in the units of `types`; `histogram` maps a
 predicate's name (`Insufficient nvidia.com/gpu`, `taint`, `selector`, ...) to a number of nodes."""
 
+WALLS = frozenset({ReasonCode.QUOTA_OF_UNIT, ReasonCode.QUOTA_OF_USER})
+"""Refusals that may be one user's alone: they say nothing of the next job of the queue."""
+
 RUNGS: tuple[tuple[str, frozenset[ReasonCode]], ...] = (
     (
         "queue",
@@ -79,7 +86,17 @@ RUNGS: tuple[tuple[str, frozenset[ReasonCode]], ...] = (
         ),
     ),
     ("dependencies", frozenset({ReasonCode.NOT_RUNNABLE, ReasonCode.BACK_OFF})),
-    ("quota", frozenset({ReasonCode.QUOTA_EXCEEDED, ReasonCode.ADMISSION_REFUSED})),
+    (
+        "quota",
+        frozenset(
+            {
+                ReasonCode.QUOTA_EXCEEDED,
+                ReasonCode.QUOTA_OF_UNIT,
+                ReasonCode.QUOTA_OF_USER,
+                ReasonCode.ADMISSION_REFUSED,
+            }
+        ),
+    ),
     ("max", frozenset({ReasonCode.QUEUE_MAX, ReasonCode.MIN_KEPT_FREE})),
     ("gang", frozenset({ReasonCode.GANG_INCOMPLETE})),
     (

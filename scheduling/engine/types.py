@@ -21,6 +21,8 @@ CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
 GPU = "nvidia.com/gpu"
+JOBS = "jobs"
+"""Jobs that hold something, as a wall counts them: in thousandths, like other resources."""
 
 CPU_PERCENT = "terrace/usage-cpu-percent"
 """Annotation of a node, as the next two: its measured load, and when that was measured."""
@@ -325,12 +327,26 @@ class DisruptionBudget:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What the jobs of a namespace may ask for in all; resources not named have no limit."""
+    """What the jobs of a namespace may ask for in all; resources not named have no limit.
+
+    With `queues` it is a *wall* instead, around what the jobs of these queues hold: nothing is
+    placed beyond it, whatever the queues would give. `hard` may name `JOBS` there.
+    """
 
     name: str
     namespace: str
     hard: Amounts
     used: Amounts = field(default_factory=dict)
+    """Of a wall: what is held outside this snapshot, such as in other clusters."""
+    queues: frozenset[str] | None = None
+    owner: str = ""
+    """Of a wall: it is around this user's jobs only."""
+    is_each: bool = False
+    """Of a wall: every user has one of this size."""
+    exempt: frozenset[str] = frozenset()
+    """Users who have a wall of their own in the place of one that everybody has."""
+    used_by_owner: Mapping[str, Amounts] = field(default_factory=dict)
+    """Like `used`, where everybody has a wall."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from scheduling.engine.types import (
     GPU,
+    JOBS,
     PODS,
     Amounts,
     Binding,
@@ -22,6 +23,7 @@ from scheduling.engine.types import (
     Plan,
     Queue,
     QueueState,
+    Quota,
     Requirement,
     Reservation,
     Role,
@@ -31,6 +33,7 @@ from scheduling.engine.types import (
 )
 
 WHOLE_DEVICE = 1000
+ONE_JOB = 1000
 
 LIVE = frozenset({TaskState.BOUND, TaskState.RUNNING})
 HOLDS = frozenset({TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING, TaskState.RELEASING})
@@ -125,6 +128,7 @@ def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
         *_binds(facts),
         *_rooms(facts),
         *_queues(facts),
+        *_walls(facts),
         *_gangs(facts),
         *_devices(facts),
         *_evictions(facts),
@@ -263,6 +267,60 @@ def _queues(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of inde
     for job in {p.job.key: p.job for b in facts.plan.binds if (p := facts.places.get(b.task))}:
         if facts.jobs[job].queue in parents:
             yield Violation("queue_not_leaf", job, {"queue": facts.jobs[job].queue})
+
+
+def _walls(facts: Facts) -> Iterator[Violation]:
+    """No unit or user is given more than a wall lets through; what is ending still counts."""
+    starting: dict[str, Counter[str]] = defaultdict(Counter)
+    for binding in facts.plan.binds:
+        place = facts.places.get(binding.task)
+        if place is not None:
+            starting[place.job.key].update(place.request)
+    for quota in facts.snapshot.quotas:
+        if quota.queues is not None:
+            yield from _beyond(facts, quota, starting)
+
+
+def _beyond(
+    facts: Facts, quota: Quota, starting: Mapping[str, Counter[str]]
+) -> Iterator[Violation]:
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    added: dict[str, Counter[str]] = defaultdict(Counter)
+    last: dict[str, str] = {}
+    for job in facts.snapshot.jobs:
+        if not _is_behind(job, quota):
+            continue
+        key = job.owner if quota.is_each else ""
+        now = _held(job)
+        held[key].update(now)
+        if job.key in starting:
+            added[key].update(starting[job.key])
+            added[key][JOBS] += 0 if now else ONE_JOB
+            last[key] = job.key
+    for key, amounts in added.items():
+        before = quota.used_by_owner.get(key, {}) if quota.is_each else quota.used
+        for resource, most in quota.hard.items():
+            total = before.get(resource, 0) + held[key][resource]
+            if amounts[resource] and total + amounts[resource] > most:
+                params = {"resource": resource, "held": total, "added": amounts[resource]}
+                yield Violation("over_quota", last[key], {"quota": quota.name, **params})
+
+
+def _is_behind(job: Job, quota: Quota) -> bool:
+    """Return whether a wall is around a job."""
+    is_meant = not quota.owner or quota.owner == job.owner
+    return is_meant and job.queue in (quota.queues or ()) and job.owner not in quota.exempt
+
+
+def _held(job: Job) -> Counter[str]:
+    """Return what a job holds; its place among the running jobs too, if it holds anything."""
+    requests = {role.name: role.request for role in job.roles}
+    total: Counter[str] = Counter()
+    for task in job.tasks:
+        if task.state in HOLDS:
+            total.update({PODS: 1000, **requests[task.role]})
+            total[JOBS] = ONE_JOB
+    return total
 
 
 def _gangs(facts: Facts) -> Iterator[Violation]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduling.engine.actions.topology import place_in_domains
-from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.reasons import WALLS, ReasonCode
 from scheduling.engine.session import Group, Session, Statement
 from scheduling.engine.tables import Shape
 from scheduling.engine.types import GangPhase, QueuePolicy, Reason
@@ -177,7 +177,7 @@ class Misses:
     def note(self, job: JobView, reason: Reason) -> None:
         """Remember a failure."""
         ask = _ask(job)
-        if ask is None:
+        if ask is None or reason.code in WALLS:
             return
         if reason.code in (ReasonCode.NODES_UNFIT, ReasonCode.GANG_INCOMPLETE):
             self._by_shape[ask] = reason
@@ -240,10 +240,13 @@ def serve(  # noqa: C901 - the loop that the docstring tells, on the hot path
 
 
 def _holds_up(job: JobView, reason: Reason) -> bool:
-    """Return whether a FIFO queue waits for a job: not for growth, nor for what can never fit."""
+    """Return whether a FIFO queue waits for a job.
+
+    Not for growth, nor for what can never fit, nor for a quota that others need not share.
+    """
     requested, most = reason.params.get("requested"), reason.params.get("max")
     can_never = isinstance(requested, int) and isinstance(most, int) and requested > most
-    return not job.is_ready() and not can_never
+    return not job.is_ready() and not can_never and reason.code not in WALLS
 
 
 def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
@@ -426,6 +429,8 @@ def reason_of(session: Session, job: JobView, failure: Failure, placed: int) -> 
 
 def _for_whole_gang(session: Session, job: JobView, refusal: Reason) -> Reason:
     """Say what the gang as a whole asks of the limit that refused one of its tasks."""
+    if refusal.code in WALLS:  # asked anew: what it had placed of itself is taken back by now
+        return session.gang_refusal(job, missing_request(session, job)) or refusal
     resource = refusal.params.get("resource")
     queue = session.queues.get(str(refusal.params.get("queue")))
     if queue is None or not isinstance(resource, str) or not resource:
