@@ -12,6 +12,7 @@ from scheduling.models.lease import Lease
 from scheduling.models.metrics import MetricSample, Usage
 from scheduling.models.node import Device, ImageRule, JoinToken, Node
 from scheduling.models.queue import Queue, QueueClosure, QueueShare
+from scheduling.models.quota import Quota, QuotaLimit, QuotaResource, QuotaScope
 from scheduling.models.reservation import Reservation
 from scheduling.models.samples import ClusterSample, QueueSample
 from scheduling.models.task import Task
@@ -41,6 +42,10 @@ __all__ = [
     "QueueClosure",
     "QueueSample",
     "QueueShare",
+    "Quota",
+    "QuotaLimit",
+    "QuotaResource",
+    "QuotaScope",
     "Reservation",
     "Role",
     "Task",
