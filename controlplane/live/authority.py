@@ -10,13 +10,12 @@ from uuid import UUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from django.conf import settings
-from django.contrib.sessions.models import Session
 from django.db.models import QuerySet
 from django.utils.crypto import constant_time_compare
 
 from scheduling.models import Cluster, Job, Node, Queue
 from tenants.domain.access import Actor, GrantPair, Verb, load_actor, may, reads
-from tenants.models import Grant, GrantRole, OrgClosure, User
+from tenants.models import BrowserSession, Grant, GrantRole, OrgClosure, User
 from tenants.models.scoped import Scope
 
 
@@ -81,7 +80,7 @@ def still_signed_in(sockets: Collection[SignedIn], now: datetime) -> set[SignedI
     """Return those whose session lives and whose user is active, with an unchanged password."""
     keys = {one.session_key for one in sockets}
     live = set(
-        Session.objects.filter(session_key__in=keys, expire_date__gt=now).values_list(
+        BrowserSession.objects.filter(session_key__in=keys, expire_date__gt=now).values_list(
             "session_key", flat=True
         )
     )

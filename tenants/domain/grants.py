@@ -31,13 +31,15 @@ def give_grant(
 
     Raises:
         Denied, NotFound: the actor may not edit grants there, or the role is above its own.
-        Invalid: the role does not fit: a platform admin has no unit, only an auditor may have none.
-        Conflict: the user has that grant already, or the unit is archived.
+        Invalid: the role does not fit: a platform admin has no unit, only an auditor may have none;
+            or the unit lies outside the one that owns a service account.
+        Conflict: the user has that grant already or was removed, or the unit is archived.
     """
     with transaction.atomic():
         require(actor, Verb.GRANT_EDIT, unit_id, seen_at=unit_id, what="org unit")
         _check_place(role, unit_id)
         _check_rank(actor, role, unit_id)
+        _check_account(user, unit_id)
         unit = OrgUnit.objects.get(id=unit_id) if unit_id else None
         if unit and unit.is_archived:
             raise Conflict("unit_archived", {"unit": unit.name})
@@ -49,7 +51,7 @@ def give_grant(
             action="grant.give",
             subject=_subject(grant),
             before=None,
-            after=_described(grant),
+            after=described(grant),
             unit=unit,
             now=now,
             reason=reason,
@@ -80,7 +82,7 @@ def revoke_grant(
             actor=actor,
             action="grant.revoke",
             subject=_subject(grant),
-            before=_described(grant),
+            before=described(grant),
             after=None,
             unit=grant.unit,
             now=now,
@@ -88,6 +90,7 @@ def revoke_grant(
             request_id=request_id,
         )
         grant.delete()
+        _keep_in_sight(grant)
         outbox.hint(f"user:{grant.user_id}", "grants", now=now)
 
 
@@ -124,6 +127,59 @@ def visible_grants(actor: Actor) -> models.QuerySet[Grant]:
     if actor.user_id and may(actor, Verb.GRANT_READ, None, owner_id=actor.user_id):
         seen |= models.Q(user=actor.user_id)
     return Grant.objects.filter(seen)
+
+
+def repeat_grants(
+    *,
+    actor: Actor,
+    from_unit: OrgUnit,
+    to_unit: OrgUnit,
+    now: datetime,
+    reason: str = "",
+    request_id: str = "",
+) -> list[Grant]:
+    """Give on one unit what is granted on another, as far as it is not there; return the new ones.
+
+    Raises:
+        Denied, NotFound: the actor may not edit grants there, or a role is above its own.
+    """
+    with transaction.atomic():
+        require(actor, Verb.GRANT_EDIT, to_unit.id, seen_at=to_unit.id, what="org unit")
+        held = Grant.objects.filter(unit=from_unit).select_related("user").order_by("id")
+        there = set(Grant.objects.filter(unit=to_unit).values_list("user_id", "role"))
+        return [
+            give_grant(
+                actor=actor,
+                user=grant.user,
+                role=GrantRole(grant.role),
+                unit_id=to_unit.id,
+                now=now,
+                reason=reason,
+                request_id=request_id,
+            )
+            for grant in held
+            if (grant.user_id, grant.role) not in there
+        ]
+
+
+def _check_account(user: User, unit_id: UUID | None) -> None:
+    """Keep a service account inside the unit that owns it, and a removed one out."""
+    if user.removed_at is not None:
+        raise Conflict("account_removed", {"user": user.get_username()})
+    if not user.is_service or user.home is None:
+        return
+    inside = OrgClosure.objects.filter(ancestor=user.home_id, descendant=unit_id)
+    if unit_id is None or not inside.exists():
+        params = {"user": user.get_username(), "unit": user.home.name}
+        raise Invalid([Problem("unit", "service_outside_home", params)])
+
+
+def _keep_in_sight(grant: Grant) -> None:
+    """Leave somebody without grants to the unit of the last one, so that they can be found."""
+    user = grant.user
+    if not user.is_service and not user.grants.exists():
+        user.home = grant.unit
+        user.save(update_fields=["home"])
 
 
 def _check_place(role: GrantRole, unit_id: UUID | None) -> None:
@@ -173,7 +229,8 @@ def _subject(grant: Grant) -> audit.Subject:
     )
 
 
-def _described(grant: Grant) -> dict[str, str | None]:
+def described(grant: Grant) -> dict[str, str | None]:
+    """Return what the record keeps of a grant."""
     return {
         "user": str(grant.user_id),
         "role": grant.role,

@@ -1,6 +1,8 @@
 """Tables of the organisation: units, users, grants, tokens, audit, outbox, idempotency keys."""
 
+from tenants.models.account_link import AccountLink, LinkPurpose
 from tenants.models.audit import AuditRow, AuditSeal
+from tenants.models.browser_session import BrowserSession
 from tenants.models.grant import Grant, GrantRole
 from tenants.models.idempotency import IdempotencyKey
 from tenants.models.org import OrgClosure, OrgUnit, OrgUnitKind
@@ -9,12 +11,15 @@ from tenants.models.token import ApiToken
 from tenants.models.user import User
 
 __all__ = [
+    "AccountLink",
     "ApiToken",
     "AuditRow",
     "AuditSeal",
+    "BrowserSession",
     "Grant",
     "GrantRole",
     "IdempotencyKey",
+    "LinkPurpose",
     "OrgClosure",
     "OrgUnit",
     "OrgUnitKind",

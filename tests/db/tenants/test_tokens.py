@@ -122,7 +122,7 @@ def test_unit_of_strangers(people: People) -> None:
 def test_for_others(people: People) -> None:
     """Nobody makes another person's token; an admin makes those of its service accounts."""
     robot = make_user("robot")
-    robot.is_service = True
+    robot.is_service, robot.home = True, people.vision
     robot.save()
     make_grant(robot, GrantRole.RESEARCHER, people.vision)
 

@@ -5,14 +5,13 @@ from datetime import timedelta
 
 import pytest
 from asgiref.sync import sync_to_async
-from django.contrib.sessions.models import Session
 
 from controlplane.live import consumers, hub
 from controlplane.live.authority import reader_of
 from controlplane.live.frames import render
 from controlplane.live.regions import Region
 from scheduling.models import Job
-from tenants.models import Grant, OrgClosure, OrgUnit, User
+from tenants.models import BrowserSession, Grant, OrgClosure, OrgUnit, User
 from tests.people import NOW, People
 from tests.web.live.harness import RENDERED, OpenPage, hint, key_of, suspend
 
@@ -149,7 +148,7 @@ async def test_socket_closes_when_the_session_ends(
 
 def _end(ending: str, user: User) -> None:
     if ending == "session":
-        Session.objects.update(expire_date=NOW - timedelta(days=1))
+        BrowserSession.objects.update(expire_date=NOW - timedelta(days=1))
     elif ending == "user":
         User.objects.filter(id=user.id).update(is_active=False)
     else:
