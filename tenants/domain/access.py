@@ -41,6 +41,17 @@ class Verb(StrEnum):
     """Open and close."""
     QUEUE_DELETE = "queue.delete"
 
+    QUOTA_READ = "quota.read"
+    QUOTA_EDIT = "quota.edit"
+    """Of a unit's own quota it is asked of the *parent* unit, of its users' ones of the unit."""
+
+    SECRET_READ = "secret.read"  # noqa: S105 - the name of a verb
+    """See the names of all secrets, those that people keep for themselves too; nobody reads one."""
+    SECRET_USE = "secret.use"  # noqa: S105 - the name of a verb
+    """Name shared secrets in jobs."""
+    SECRET_EDIT = "secret.edit"  # noqa: S105 - the name of a verb
+    """Make, replace, revoke."""
+
     JOB_READ = "job.read"
     JOB_READ_ENV = "job.read_env"
     """See the values of environment variables, which may be secrets."""
@@ -98,6 +109,7 @@ _VIEWER = Rights(
         {
             V.ORG_READ,
             V.QUEUE_READ,
+            V.QUOTA_READ,
             V.JOB_READ,
             V.JOB_EVENTS,
             V.JOB_METRICS,
@@ -111,8 +123,8 @@ _VIEWER = Rights(
     own=frozenset({V.GRANT_READ, V.TOKEN_READ, V.TOKEN_CREATE, V.TOKEN_REVOKE}),
 )
 _RESEARCHER = _VIEWER.plus(
-    always={V.JOB_CREATE, V.JOB_READ_ENV},
-    own={V.JOB_EDIT, V.JOB_CONTROL, V.JOB_LOGS, V.AUDIT_READ},
+    always={V.JOB_CREATE, V.JOB_READ_ENV, V.SECRET_USE},
+    own={V.JOB_EDIT, V.JOB_CONTROL, V.JOB_LOGS, V.SECRET_EDIT, V.AUDIT_READ},
 )
 _QUEUE_MANAGER = _VIEWER.plus(
     always={
@@ -121,6 +133,7 @@ _QUEUE_MANAGER = _VIEWER.plus(
         V.QUEUE_EDIT,
         V.QUEUE_STATE,
         V.QUEUE_DELETE,
+        V.SECRET_USE,
         V.JOB_READ_ENV,
         V.JOB_CONTROL,
         V.JOB_PRIORITY,
@@ -133,6 +146,9 @@ _ORG_ADMIN = _QUEUE_MANAGER.plus(
         V.ORG_ADMIN,
         V.GRANT_EDIT,
         V.USER_EDIT,
+        V.QUOTA_EDIT,
+        V.SECRET_READ,
+        V.SECRET_EDIT,
         V.JOB_EDIT,
         V.JOB_LOGS,
         V.TOKEN_READ,
@@ -145,6 +161,8 @@ _AUDITOR = Rights(
             V.ORG_READ,
             V.GRANT_READ,
             V.QUEUE_READ,
+            V.QUOTA_READ,
+            V.SECRET_READ,
             V.JOB_READ,
             V.JOB_EVENTS,
             V.CLUSTER_READ,
