@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Sum
 
 from scheduling.domain import topics
@@ -37,7 +37,7 @@ from scheduling.models import Job, JobCount, Queue, QueueClosure
 from scheduling.models.job import FINISHED_PHASES
 from scheduling.models.queue import QueueState
 from scheduling.spec import queue_tree
-from tenants.domain import access, audit, notify, org, outbox
+from tenants.domain import access, audit, grants, notify, org, outbox
 from tenants.domain.access import SYSTEM, Actor, Verb
 from tenants.domain.errors import Conflict, Invalid, Problem
 from tenants.models import OrgClosure, OrgUnit
@@ -50,6 +50,7 @@ __all__ = [
     "create_queue",
     "delete_queue",
     "edit_queues",
+    "merge_unit",
     "move_unit",
     "open_queue",
     "preview_edits",
@@ -277,9 +278,7 @@ def move_unit(  # noqa: PLR0913 - by keyword
             reason=reason,
             request_id=request_id,
         )
-        inside = set(
-            OrgClosure.objects.filter(ancestor=unit).values_list("descendant_id", flat=True)
-        )
+        inside = _inside(unit)
         clusters = Queue.objects.filter(unit__in=inside).values_list("cluster_id", flat=True)
         for cluster_id in sorted(set(clusters)):
             _move_queues(_Deed(actor, now, reason, request_id), cluster_id, unit, inside)
@@ -315,6 +314,79 @@ def archive_unit(
             params = {"unit": unit.name, "queue": in_use.name, "state": in_use.state}
             raise Conflict("unit_queue_in_use", params)
     return unit
+
+
+def merge_unit(  # noqa: PLR0913 - by keyword
+    *,
+    actor: Actor,
+    unit_id: UUID,
+    into_id: UUID,
+    expected_version: int,
+    now: datetime,
+    reason: str = "",
+    request_id: str = "",
+) -> OrgUnit:
+    """Put all that a unit has into another of its tenant and archive it; return the other.
+
+    1. The people get the same roles on the other unit, and keep those here: they cover the history.
+    2. The queue goes over with its jobs in each cluster where the other unit has none. Where both
+       have one, this unit's must have no job left; it is deleted, or closed if it ever had one.
+    3. The units below go below the other, with their queues.
+
+    Raises:
+        NotFound, Denied: a unit is invisible, or the actor administers not both and their parents.
+        Invalid: the units are one, the other lies inside it, a name is taken there, or a tree
+            would break a rule.
+        Conflict: the unit was changed since, the other is archived, or a queue still has jobs.
+    """
+    deed = _Deed(actor, now, reason, request_id)
+    with transaction.atomic():
+        unit, into = org.units_to_merge(
+            actor=actor, unit_id=unit_id, into_id=into_id, expected_version=expected_version
+        )
+        given = grants.repeat_grants(
+            actor=actor,
+            from_unit=unit,
+            to_unit=into,
+            now=now,
+            reason=reason,
+            request_id=request_id,
+        )
+        handed_over = _hand_over_queues(deed, unit, into)
+        moved = list(unit.children.order_by("name", "id"))
+        for child in moved:
+            move_unit(
+                actor=actor,
+                unit_id=child.id,
+                parent_id=into.id,
+                expected_version=child.version,
+                now=now,
+                reason=reason,
+                request_id=request_id,
+            )
+        _give_up_queues(deed, unit)
+        org.record_merge(
+            actor=actor,
+            unit=unit,
+            into=into,
+            now=now,
+            parts={
+                "units": [child.name for child in moved],
+                "queues": handed_over,
+                "grants": [str(grant.id) for grant in given],
+            },
+            reason=reason,
+            request_id=request_id,
+        )
+        archive_unit(
+            actor=actor,
+            unit_id=unit.id,
+            expected_version=unit.version,
+            now=now,
+            reason=reason,
+            request_id=request_id,
+        )
+    return into
 
 
 # --- the tree in memory --------------------------------------------------------------------------
@@ -519,6 +591,73 @@ def _move_queues(deed: _Deed, cluster_id: UUID, unit: OrgUnit, inside: Collectio
         _record(deed, "queue.move", queue, {"parent": before[queue.id]}, {"parent": target.id})
         _write_states(deed, _spread(QueueAction.SYNC, queue, tree))
     _announce(moving, deed.now)
+
+
+def _hand_over_queues(deed: _Deed, unit: OrgUnit, into: OrgUnit) -> list[str]:
+    """Give a unit's queue, with all its jobs, to another that has none there; return the names."""
+    taken = set(Queue.objects.filter(unit=into).values_list("cluster_id", flat=True))
+    names = []
+    for queue in Queue.objects.filter(unit=unit).exclude(cluster__in=taken).order_by("id"):
+        tree = _locked_tree(queue.cluster_id)
+        row = tree[queue.id]
+        target = _nearest_queue(into, tree)
+        below = _inside(into) - _inside(unit) - {into.id}
+        if any(other.unit_id in below for other in tree.values()):
+            params = {"unit": into.name, "cluster": row.cluster.name, "queue": row.name}
+            raise Conflict("merge_needs_queue", params)
+        _require_right(deed.actor, Verb.QUEUE_EDIT, row)
+        row.unit = into
+        if target.id not in (row.id, row.parent_id):
+            _hang_below(deed, row, target, tree)
+        _save(row, "unit")
+        _hold_submissions(row, levels=0)
+        try:
+            with transaction.atomic():
+                Job.objects.filter(queue=row).update(unit=into)
+        except IntegrityError as error:
+            raise Conflict("merge_job_names", {"unit": into.name, "queue": row.name}) from error
+        _record(deed, "queue.hand_over", row, {"unit": unit.id}, {"unit": into.id})
+        _announce([row], deed.now)
+        names.append(row.name)
+    return names
+
+
+def _inside(unit: OrgUnit) -> set[UUID]:
+    """Return the ids of a unit and of all below it."""
+    return set(OrgClosure.objects.filter(ancestor=unit).values_list("descendant_id", flat=True))
+
+
+def _hang_below(deed: _Deed, queue: Queue, target: Queue, tree: Tree) -> None:
+    """Move one queue, with what is below it, under another."""
+    access.require(deed.actor, Verb.QUEUE_EDIT, target.unit_id, seen_at=target.unit_id)
+    known = known_problems(tree.values())
+    _require_no_jobs(target)
+    before, queue.parent = queue.parent_id, target
+    require_no_new_problems(tree.values(), known)
+    _save(queue, "parent")
+    _unlink(queue.id)
+    _link(queue.id, target.id)
+    _record(deed, "queue.move", queue, {"parent": before}, {"parent": target.id})
+    _write_states(deed, _spread(QueueAction.SYNC, queue, tree))
+
+
+def _give_up_queues(deed: _Deed, unit: OrgUnit) -> None:
+    """Delete or close the queues that a merged unit still has: those whose jobs are over."""
+    for queue in Queue.objects.filter(unit=unit).order_by("id"):
+        tree = _locked_tree(queue.cluster_id)
+        row = tree[queue.id]
+        _require_right(deed.actor, Verb.QUEUE_DELETE, row)
+        _hold_submissions(row, levels=0)
+        jobs = _gangs([row.id]).get(row.id, 0)
+        if jobs:
+            raise Conflict("merge_queue_has_jobs", {"queue": row.name, "jobs": jobs})
+        if Job.objects.filter(queue=row).exists():
+            if row.state != QueueState.CLOSED:
+                _write_states(deed, _spread(QueueAction.CLOSE, row, tree))
+        else:
+            _record(deed, "queue.delete", row, _described(row), None)
+            row.delete()
+        _announce([row], deed.now)
 
 
 def _unlink(queue_id: UUID) -> None:

@@ -230,6 +230,17 @@ SENTENCES: dict[str, str | Promise] = {
     "service_outside_home": _("{user} belongs to “{unit}” and gets roles there and below only."),
     "unknown_zone": _("“{zone}” is no time zone, such as Europe/Berlin."),
     "unknown_language": _("There is no language “{language}”; choose one of {languages}."),
+    "merge_into_itself": _("“{into}” is “{unit}” or lies inside it; choose another unit."),
+    "merge_needs_queue": _(
+        "“{unit}” has no queue in cluster {cluster} and units below it have; give it one first, to"
+        " take over from “{queue}”."
+    ),
+    "merge_queue_has_jobs": _(
+        "Queue “{queue}” still has {jobs} jobs; close it and let them end, or move them, first."
+    ),
+    "merge_job_names": _(
+        "A job of “{queue}” has the name of a live job of “{unit}”; let one of them end first."
+    ),
     "username_taken": _("The name “{username}” is taken; choose another one."),
     "token_by_token": _("A token cannot make tokens; sign in to make one."),
     "token_of_others": _("People make their own tokens; {user} has to make this one."),

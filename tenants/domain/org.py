@@ -8,6 +8,7 @@ another on the row of the tenant, so that the closure never mixes two moves.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from datetime import datetime
 from uuid import UUID, uuid4
 
@@ -16,7 +17,7 @@ from django.db import IntegrityError, connection, models, transaction
 from tenants.domain import audit, outbox
 from tenants.domain.access import Actor, Verb, require
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
-from tenants.models import OrgClosure, OrgUnit, OrgUnitKind
+from tenants.models import ApiToken, OrgClosure, OrgUnit, OrgUnitKind, User
 
 LONGEST_NAME = 100
 DEEPEST = 20
@@ -153,6 +154,62 @@ def move_unit(
         )
         _announce(unit, now)
     return unit
+
+
+def units_to_merge(
+    *, actor: Actor, unit_id: UUID, into_id: UUID, expected_version: int
+) -> tuple[OrgUnit, OrgUnit]:
+    """Lock the tree and return a unit with the one that takes over all it has.
+
+    Callers outside tenants use `scheduling.domain.queues.merge_unit`.
+
+    Raises:
+        Denied, NotFound: the actor does not administer both units and their parents.
+        Invalid: they are one, are in two tenants, or one lies inside the other.
+        Conflict: somebody changed the unit since, or the other is archived.
+    """
+    unit = _to_change(actor, unit_id, expected_version)
+    into = OrgUnit.objects.filter(id=into_id).first()
+    if into is None:
+        raise NotFound("org unit")
+    require(actor, Verb.ORG_ADMIN, into.id, seen_at=into.id, what="org unit")
+    require(actor, Verb.ORG_ADMIN, into.parent_id or into.id, seen_at=into.id, what="org unit")
+    if unit.parent_id is None or into.tenant_id != unit.tenant_id:
+        raise Invalid([Problem("into", "unit_stays_in_tenant", {"unit": unit.name})])
+    if OrgClosure.objects.filter(ancestor=unit, descendant=into).exists():
+        raise Invalid(
+            [Problem("into", "merge_into_itself", {"unit": unit.name, "into": into.name})]
+        )
+    if into.is_archived:
+        raise Conflict("unit_archived", {"unit": into.name})
+    return unit, into
+
+
+def record_merge(
+    *,
+    actor: Actor,
+    unit: OrgUnit,
+    into: OrgUnit,
+    now: datetime,
+    parts: Mapping[str, list[str]],
+    reason: str = "",
+    request_id: str = "",
+) -> None:
+    """Let accounts and tokens of a merged unit follow it, and write the record of the merge."""
+    User.objects.filter(home=unit).update(home=into)
+    ApiToken.objects.filter(unit=unit).update(unit=into)
+    audit.record(
+        actor=actor,
+        action="org_unit.merge",
+        subject=unit,
+        before={"into": None},
+        after={"into": into.id, **parts},
+        unit=unit,
+        now=now,
+        reason=reason,
+        request_id=request_id,
+    )
+    _announce(into, now)
 
 
 def archive_unit(
