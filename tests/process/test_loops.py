@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import redis
 
-from scheduling.domain import invariants
+from scheduling.domain import invariants, leases
 from scheduling.domain.clock import database_now
 from scheduling.domain.launches import scheduler_scope
 from scheduling.models import Attempt, Job, Lease, Node
@@ -16,6 +18,7 @@ from scheduling.models.node import NodeState
 from tests.process.fake_gateway import wait_for
 from tests.process.gateway_process import Installed
 from tests.process.loop_processes import Loops
+from worker.app import LOOPS_QUEUE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -74,6 +77,22 @@ def test_standby_takes_over_after_kill(
     assert first.epoch == before
     assert second.epoch == before + 1
     assert invariants.check() == []
+
+
+def test_standby_is_sent_to_two_workers(installed: Installed) -> None:
+    """Each loop that lacks a standby is queued twice in a row: two workers get it, not one."""
+    for scope in ("relay", "reconcile", scope_of(installed)):
+        leases.acquire(scope=scope, holder="elsewhere", ttl_seconds=600)
+
+    with Loops(workers=0) as loops:
+        broker = redis.Redis.from_url(loops.redis.server.url)
+        wait_for(lambda: broker.llen(LOOPS_QUEUE) >= 6, 60)
+        queued = broker.lrange(LOOPS_QUEUE, -6, -1)
+
+    tasks = [json.loads(one)["headers"]["task"] for one in reversed(queued)]
+    assert tasks == [
+        f"worker.loops.{name}" for name in ("relay", "reconcile", "schedule") for _ in range(2)
+    ]
 
 
 def test_paused_holder_writes_nothing_afterwards(installed: Installed, loops: Loops) -> None:

@@ -16,10 +16,19 @@ from worker.loops.reconcile import SCOPE as RECONCILE
 from worker.loops.relay import SCOPE as RELAY
 from worker.tasks.loops import EXPIRES_SECONDS, reconcile, relay, schedule
 
+STANDBYS_QUEUED = 2
+"""Two at once, since one alone may come to the holder's own worker each time, for minutes.
+
+Redis gives a message to the worker that has waited longest. A worker waits a second at a time, and
+beat ticks each second as well: who has just taken a message is back in line right after the tick,
+and the other one gets behind it when its second is over, before the next tick. Of two messages
+sent together the second one goes to the other worker. Whoever is not needed ends at once.
+"""
+
 
 @app.task(name="worker.tasks.start_missing_loops")
 def start_missing_loops() -> None:
-    """Queue each loop whose lease nobody holds; once all run, one to stand by for each."""
+    """Queue each loop whose lease nobody holds; once all run, some to stand by for each."""
     loops: list[tuple[str, Task[Any, Any], tuple[str, ...]]] = [
         (RELAY, relay, ()),
         (RECONCILE, reconcile, ()),
@@ -34,6 +43,7 @@ def start_missing_loops() -> None:
             (task, args)
             for scope, task, args in loops
             if not leases.is_held(STANDBY_PREFIX + scope)
+            for _ in range(STANDBYS_QUEUED)
         ]
     for task, args in missing:
         task.apply_async(args=args, expires=EXPIRES_SECONDS)
