@@ -308,6 +308,15 @@ TERRACE_NODE_RESERVED_CPU_MILLI = env.integer(
 # After so many seconds a loop lets another worker take it over, if the broker answers.
 TERRACE_HAND_OVER_SECONDS = env.integer("TERRACE_HAND_OVER_SECONDS", 300, least=5, most=86_400)
 
+# --- Change sets of queues ------------------------------------------------------------------------
+
+# A change that takes more GPUs than this from those who run now needs a second person; -1: never.
+TERRACE_CHANGE_REVIEW_GPUS = env.integer("TERRACE_CHANGE_REVIEW_GPUS", -1, least=-1, most=1_000_000)
+# Above this its title has to be typed again before it is applied; -1: never.
+TERRACE_CHANGE_CONFIRM_GPUS = env.integer(
+    "TERRACE_CHANGE_CONFIRM_GPUS", 8, least=-1, most=1_000_000
+)
+
 # --- Files: pages' own, uploaded code, outputs, log chunks ----------------------------------------
 
 STATIC_URL = "/static/"

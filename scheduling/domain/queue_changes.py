@@ -115,7 +115,7 @@ def apply_in_memory(
             keeps now.
     """
     queues = require_editable(actor, [edit.queue_id for edit in edits], tree)
-    _require_once_and_no_root(queues)
+    require_once_and_no_root(queues)
     _require_versions(edits, tree)
     problems = set(_places(check(tree.values())))
     changes = {}
@@ -159,7 +159,12 @@ def _parent_unit(queue: Queue) -> UUID | None:
     return queue.parent.unit_id if queue.parent else None
 
 
-def _require_once_and_no_root(queues: Sequence[Queue]) -> None:
+def require_once_and_no_root(queues: Sequence[Queue]) -> None:
+    """Refuse edits of the root and two of one queue.
+
+    Raises:
+        Invalid: with each of them.
+    """
     problems = [
         Problem(f"queues[{queue.name}]", "queue_root_protected", {"queue": queue.name})
         for queue in queues

@@ -8,7 +8,7 @@ only how much it is.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
@@ -26,6 +26,7 @@ from scheduling.engine import types as engine
 from scheduling.engine.config import DEFAULT_CONFIG, parse_config
 from scheduling.engine.cycle import plan
 from scheduling.models import Cluster, Job, Queue
+from scheduling.spec.job_spec import GPU_RESOURCE
 from scheduling.spec.queue_tree import note_overcommitted
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
@@ -33,6 +34,8 @@ from tenants.domain.errors import Problem
 
 HOLDING = frozenset({engine.TaskState.BOUND, engine.TaskState.RUNNING})
 Amounts = Mapping[str, int]
+TaskKey = tuple[str, str]
+"""Key of the job, key of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,41 @@ class JobEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class SumCheck:
+    """What the queues below one are guaranteed together, before and after, and what bounds it."""
+
+    queue: str
+    resource: str
+    before: int
+    after: int
+    bound: int | None
+    """The queue's own min; None: it states none, which forbids nothing."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether more is promised than the queue has."""
+        return self.bound is not None and self.after > self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """Sums over all jobs, whoever looks: what a policy about large changes goes by."""
+
+    reclaimable_tasks: int = 0
+    reclaimable_gpu_milli: int = 0
+    """Held by tasks that would run above what their queue deserves, and did not before."""
+    evicted_tasks: int = 0
+    evicted_gpu_milli: int = 0
+    """Held by the tasks that the next cycle would evict."""
+    started_tasks: int = 0
+
+    @property
+    def gpu_milli(self) -> int:
+        """What the change takes from those who run now."""
+        return max(self.reclaimable_gpu_milli, self.evicted_gpu_milli)
+
+
+@dataclass(frozen=True, slots=True)
 class Preview:
     """The effect of a change set; an effect that the present tree has too is not listed."""
 
@@ -75,6 +113,9 @@ class Preview:
     """Tasks that the next cycle would evict for them."""
     warnings: tuple[Problem, ...] = ()
     """What is allowed and worth knowing, such as more min than the cluster has."""
+    sums: tuple[SumCheck, ...] = ()
+    """The guarantees below each parent of an edited queue."""
+    impact: Impact = Impact()
 
 
 def preview_edits(*, actor: Actor, edits: Sequence[QueueEdit], now: datetime) -> Preview:
@@ -89,20 +130,102 @@ def preview_edits(*, actor: Actor, edits: Sequence[QueueEdit], now: datetime) ->
         return Preview((), (), (), ())
     cluster_id = cluster_of(edits[0].queue_id)
     tree = read_tree(cluster_id)
+    promised = _promised(tree)
     changed = apply_in_memory(actor=actor, edits=edits, tree=tree)
     before = snapshots.build(cluster_id, now)
     wanted = {tree[queue_id].name: snapshots.queue_value(tree[queue_id]) for queue_id in changed}
-    after = replace(before, queues=tuple(wanted.get(queue.name, queue) for queue in before.queues))
-    config = _config(cluster_id)
-    plans = (plan(before, config), plan(after, config))
-    names = _Names(actor, before.jobs)
-    return Preview(
-        shares=tuple(_shares(actor, tree, before, *plans)),
-        reclaimable=names.effects(_newly_borrowed(before, wanted, *plans)),
-        starts=names.effects(_placed(plans[1]) - _placed(plans[0])),
-        evictions=names.effects(_evicted(plans[1]) - _evicted(plans[0])),
-        warnings=tuple(_warnings(tree, before)),
+    after = tuple(wanted.get(queue.name, queue) for queue in before.queues)
+    preview = _compare(actor, tree, before, after)
+    sums = _sums(_visible(actor, tree), tree, promised, changed)
+    return replace(preview, sums=tuple(sums))
+
+
+def preview_trees(*, actor: Actor, before: Tree, after: Tree, now: datetime) -> Preview:
+    """Say what another tree of the same cluster would do, such as after a move of units.
+
+    `before` is the tree in force; a queue that `after` lacks has never had a job.
+    Cost: two cycles of the engine on a cold snapshot.
+    """
+    cluster_id = next(iter(before.values())).cluster_id
+    snapshot = snapshots.build(cluster_id, now)
+    wanted = tuple(
+        snapshots.queue_value(queue) for queue in sorted(after.values(), key=lambda one: one.name)
     )
+    return _compare(actor, after, snapshot, wanted)
+
+
+def _compare(
+    actor: Actor, tree: Tree, before: engine.Snapshot, queues: tuple[engine.Queue, ...]
+) -> Preview:
+    """Plan the snapshot as it is and with other queues; say what differs."""
+    wanted = {queue.name: queue for queue in queues}
+    config = _config(next(iter(tree.values())).cluster_id)
+    plans = (plan(before, config), plan(replace(before, queues=queues), config))
+    names = _Names(actor, before.jobs)
+    borrowed = _newly_borrowed(before, wanted, *plans)
+    starts = _placed(plans[1]) - _placed(plans[0])
+    evictions = _evicted(plans[1]) - _evicted(plans[0])
+    return Preview(
+        shares=tuple(_shares(_visible(actor, tree), tree, before, *plans)),
+        reclaimable=names.effects(_by_job(borrowed)),
+        starts=names.effects(starts),
+        evictions=names.effects(_by_job(_evicted(plans[1])) - _by_job(_evicted(plans[0]))),
+        warnings=tuple(_warnings(tree, before)),
+        impact=_impact(before, borrowed, evictions, starts),
+    )
+
+
+def _impact(
+    snapshot: engine.Snapshot,
+    borrowed: Collection[TaskKey],
+    evictions: Collection[TaskKey],
+    starts: Counter[str],
+) -> Impact:
+    gpus = {
+        (job.key, task.key): role.request.get(GPU_RESOURCE, 0)
+        for job in snapshot.jobs
+        for role in job.roles
+        for task in job.tasks
+        if task.role == role.name
+    }
+    return Impact(
+        reclaimable_tasks=len(borrowed),
+        reclaimable_gpu_milli=sum(gpus.get(key, 0) for key in borrowed),
+        evicted_tasks=len(evictions),
+        evicted_gpu_milli=sum(gpus.get(key, 0) for key in evictions),
+        started_tasks=starts.total(),
+    )
+
+
+def _promised(tree: Tree) -> dict[UUID, Counter[str]]:
+    """Sum the guarantees right below each queue."""
+    sums: dict[UUID, Counter[str]] = defaultdict(Counter)
+    for queue in tree.values():
+        if queue.parent_id is not None:
+            sums[queue.parent_id].update(queue.min)
+    return sums
+
+
+def _sums(
+    visible: Collection[UUID],
+    tree: Tree,
+    before: Mapping[UUID, Counter[str]],
+    changed: Iterable[UUID],
+) -> Iterable[SumCheck]:
+    """Compare the guarantees below each parent of a changed queue, where all of it is visible."""
+    after = _promised(tree)
+    parents = {queue.id: queue for one in changed if (queue := tree[one].parent) is not None}
+    shown = [parent for queue_id, parent in parents.items() if queue_id in visible]
+    for parent in sorted(shown, key=lambda one: one.name):
+        before_here, after_here = before.get(parent.id, Counter()), after[parent.id]
+        for resource in sorted({*before_here, *after_here}):
+            yield SumCheck(
+                parent.name,
+                resource,
+                before_here[resource],
+                after_here[resource],
+                parent.min.get(resource),
+            )
 
 
 def _config(cluster_id: UUID) -> engine.Config:
@@ -114,18 +237,22 @@ def _config(cluster_id: UUID) -> engine.Config:
     return parsed.config
 
 
+def _visible(actor: Actor, tree: Tree) -> set[UUID]:
+    """Return which queues of the tree the actor reads."""
+    if not tree:
+        return set()
+    cluster_id = next(iter(tree.values())).cluster_id
+    seen = Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ))
+    return set(seen.filter(cluster_id=cluster_id).values_list("id", flat=True))
+
+
 def _shares(
-    actor: Actor,
+    visible: Collection[UUID],
     tree: Tree,
     snapshot: engine.Snapshot,
     before: engine.Plan,
     after: engine.Plan,
 ) -> Iterable[ShareChange]:
-    visible = set(
-        Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ))
-        .filter(id__in=tree)
-        .values_list("id", flat=True)
-    )
     old = {share.queue: share for share in before.shares}
     new = {share.queue: share for share in after.shares}
     allocated = _allocated(snapshot)
@@ -163,15 +290,15 @@ def _newly_borrowed(
     wanted: Mapping[str, engine.Queue],
     before: engine.Plan,
     after: engine.Plan,
-) -> Counter[str]:
-    """Count, by job, the tasks that stand above what their queue deserves only after the change.
+) -> list[TaskKey]:
+    """Name the tasks that stand above what their queue deserves only after the change.
 
     The latest started come first, as reclaim would take them; only what may be evicted counts.
     """
     deserved = [{share.queue: share.deserved for share in each.shares} for each in (before, after)]
     allocated = _allocated(snapshot)
     queues = {queue.name: wanted.get(queue.name, queue) for queue in snapshot.queues}
-    borrowed: Counter[str] = Counter()
+    borrowed: list[TaskKey] = []
     by_queue: defaultdict[str, list[engine.Job]] = defaultdict(list)
     for job in snapshot.jobs:
         by_queue[job.queue].append(job)
@@ -192,8 +319,8 @@ def _above(allocated: Amounts, deserved: Amounts) -> dict[str, int]:
     }
 
 
-def _latest(jobs: Iterable[engine.Job], amounts: dict[str, int]) -> Counter[str]:
-    """Count tasks from the latest started on until they cover the amounts."""
+def _latest(jobs: Iterable[engine.Job], amounts: dict[str, int]) -> list[TaskKey]:
+    """Take tasks from the latest started on until they cover the amounts."""
     running = [
         (task.started_at or 0.0, job.key, task.key, role.request)
         for job in jobs
@@ -205,15 +332,15 @@ def _latest(jobs: Iterable[engine.Job], amounts: dict[str, int]) -> Counter[str]
         and job.preemptable is not False
     ]
     left = dict(amounts)
-    counted: Counter[str] = Counter()
-    for _, job_key, _, request in sorted(running, key=lambda one: one[:3], reverse=True):
+    taken: list[TaskKey] = []
+    for _, job_key, task_key, request in sorted(running, key=lambda one: one[:3], reverse=True):
         covers = [resource for resource in left if left[resource] > 0 and request.get(resource)]
         if not covers:
             continue
-        counted[job_key] += 1
+        taken.append((job_key, task_key))
         for resource in covers:
             left[resource] -= request[resource]
-    return counted
+    return taken
 
 
 def _placed(decided: engine.Plan) -> Counter[str]:
@@ -221,8 +348,12 @@ def _placed(decided: engine.Plan) -> Counter[str]:
     return placed + Counter(promise.job for promise in decided.pipelined)
 
 
-def _evicted(decided: engine.Plan) -> Counter[str]:
-    return Counter(eviction.job for eviction in decided.evictions)
+def _evicted(decided: engine.Plan) -> set[TaskKey]:
+    return {(eviction.job, eviction.task) for eviction in decided.evictions}
+
+
+def _by_job(tasks: Iterable[TaskKey]) -> Counter[str]:
+    return Counter(job for job, _task in tasks)
 
 
 class _Names:

@@ -61,9 +61,9 @@ SENTENCES: dict[str, str | Promise] = {
         " starts when jobs there end; an administrator above “{unit}” can raise the quota."
     ),
     ReasonCode.QUOTA_OF_USER: _(
-        "Its owner’s quota in “{unit}” is used up: {requested} {resource} wanted, {used} of {hard}"
-        " used. It starts when the owner’s other jobs end; an administrator of “{unit}” can raise"
-        " the quota."
+        "The quota of its owner in “{unit}” is used up: {requested} {resource} wanted, {used} of"
+        " {hard} used. It starts when other jobs of the owner end; an administrator of “{unit}” can"
+        " raise the quota."
     ),
     ReasonCode.ADMISSION_REFUSED: _(
         "Not admitted yet: it needs {requested} {resource}, {available} are left to admit."
@@ -104,6 +104,35 @@ SENTENCES: dict[str, str | Promise] = {
     "image_unserved": _(
         "No node offers a runtime for image “{image}”; map the image to a runtime or add a node."
     ),
+    # What quotas refuse.
+    "quota_queued_of_unit": _(
+        "{jobs} jobs wait or are suspended in “{unit}”, and its quota lets {most} wait: submit"
+        " again when some have started, cancel some, or ask an administrator above “{unit}” for"
+        " more."
+    ),
+    "quota_queued_of_user": _(
+        "{jobs} of your jobs wait or are suspended in “{unit}”, and your quota there lets {most}"
+        " wait: submit again when some have started, cancel some, or ask an administrator of"
+        " “{unit}” for more."
+    ),
+    "quota_too_small_of_unit": _(
+        "The job needs {requested} {resource} at once, and the quota of “{unit}” is {hard} in all:"
+        " lower min_available or what a task asks for, or ask an administrator above “{unit}”."
+    ),
+    "quota_too_small_of_user": _(
+        "The job needs {requested} {resource} at once, and your quota in “{unit}” is {hard} in all:"
+        " lower min_available or what a task asks for, or ask an administrator of “{unit}”."
+    ),
+    "quota_storage_of_unit": _(
+        "{requested} do not fit any more: {used} of {hard} of the storage of “{unit}” are used."
+        " Delete jobs with large files, or ask an administrator above “{unit}” for more."
+    ),
+    "quota_storage_of_user": _(
+        "{requested} do not fit any more: you use {used} of your {hard} of storage in “{unit}”."
+        " Delete jobs with large files, or ask an administrator of “{unit}” for more."
+    ),
+    "quota_without_user": _("A quota of everybody names no user."),
+    "user_missing": _("There is no such user in your units; check the name."),
     # How jobs and attempts end.
     "tasks_failed": _(
         "Failed: {succeeded} tasks succeeded, {failed} failed, {min_available} needed."
@@ -194,6 +223,32 @@ SENTENCES: dict[str, str | Promise] = {
     ),
     "queue_not_closed": _("“{queue}” is {state}; close it and wait until its jobs have ended."),
     "queue_parent_not_open": _("“{queue}” opens with its parent; open “{parent}” first."),
+    # Change sets.
+    "change_set_empty": _("“{title}” changes nothing yet; add a queue and a new number."),
+    "change_set_too_many": _("A change set holds up to {max} queues; make several of it."),
+    "change_set_state": _(
+        "“{title}” is {state}; {action} is not possible now. Reload it to see what is."
+    ),
+    "change_set_time": _("Choose a time in the future, {days} days from now at most."),
+    "change_set_own_review": _(
+        "“{title}” holds your own numbers; a second person who manages these queues has to look."
+    ),
+    "change_set_needed": _(
+        "It takes {gpus} GPUs from those who run now; above {limit} a second person has to look:"
+        " make it a change set and ask for a review."
+    ),
+    "change_set_needs_review": _(
+        "“{title}” takes {gpus} GPUs from those who run now; above {limit} a second person has to"
+        " approve it first."
+    ),
+    "change_set_needs_confirmation": _(
+        "“{title}” takes {gpus} GPUs from those who run now, more than {limit}; type its title to"
+        " confirm."
+    ),
+    "change_set_grew": _(
+        "{approved} GPUs were approved, and it would take {gpus} now; ask for a review again."
+    ),
+    "change_set_queue_gone": _("A queue of it is gone, or was taken out of sight."),
     # Organisation, grants, accounts, tokens.
     "length": _("From {min} to {max} characters are possible."),
     "not_printable": _("Use printable characters, without spaces at the ends."),
@@ -204,6 +259,17 @@ SENTENCES: dict[str, str | Promise] = {
         "Queue “{queue}” of “{unit}” is {state}; close it and let its jobs end."
     ),
     "unit_has_children": _("{children} units below “{unit}” are in use; archive them first."),
+    "merge_into_itself": _("“{into}” is “{unit}” or lies inside it; choose another unit."),
+    "merge_needs_queue": _(
+        "“{unit}” has no queue in cluster {cluster} and units below it have; give it one first, to"
+        " take over from “{queue}”."
+    ),
+    "merge_queue_has_jobs": _(
+        "Queue “{queue}” still has {jobs} jobs; close it and let them end, or move them, first."
+    ),
+    "merge_job_names": _(
+        "A job of “{queue}” has the name of a live job of “{unit}”; let one of them end first."
+    ),
     "unit_stays_in_tenant": _("“{unit}” can be moved inside its tenant only."),
     "unit_too_deep": _("“{unit}” would be too deep; {max} levels are possible."),
     "inside_itself": _("“{parent}” lies inside “{unit}”; choose another parent."),
@@ -230,17 +296,6 @@ SENTENCES: dict[str, str | Promise] = {
     "service_outside_home": _("{user} belongs to “{unit}” and gets roles there and below only."),
     "unknown_zone": _("“{zone}” is no time zone, such as Europe/Berlin."),
     "unknown_language": _("There is no language “{language}”; choose one of {languages}."),
-    "merge_into_itself": _("“{into}” is “{unit}” or lies inside it; choose another unit."),
-    "merge_needs_queue": _(
-        "“{unit}” has no queue in cluster {cluster} and units below it have; give it one first, to"
-        " take over from “{queue}”."
-    ),
-    "merge_queue_has_jobs": _(
-        "Queue “{queue}” still has {jobs} jobs; close it and let them end, or move them, first."
-    ),
-    "merge_job_names": _(
-        "A job of “{queue}” has the name of a live job of “{unit}”; let one of them end first."
-    ),
     "username_taken": _("The name “{username}” is taken; choose another one."),
     "token_by_token": _("A token cannot make tokens; sign in to make one."),
     "token_of_others": _("People make their own tokens; {user} has to make this one."),
@@ -376,7 +431,7 @@ def _counts(value: Mapping[str, Any]) -> str:
 
 def amount(resource: str, value: int) -> str:
     """Write an amount in the unit that people use for the resource."""
-    if resource in ("memory", "ephemeral-storage"):
+    if resource in ("memory", "ephemeral-storage", "storage"):
         if value >= GIB:
             return f"{value / GIB:.4g} GiB"
         return f"{value / MIB:.4g} MiB"

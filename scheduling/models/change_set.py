@@ -26,9 +26,7 @@ class ChangeSetState(models.TextChoices):
 
 
 class ChangeSet(models.Model):
-    """One plan for the numbers of several queues of a cluster; none of it is in force until it is
-    applied, then all of it.
-    """
+    """One plan for the numbers of several queues of a cluster; it is in force wholly or not."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="change_sets")

@@ -1,4 +1,4 @@
-"""The loop that finds what nobody reports: silent nodes, due timers, time limits, expiries."""
+"""The loop that finds what nobody reports: silent nodes, due timers and changes, expiries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Callable
 
 import structlog
 
-from scheduling.domain import delayed_actions, leases, logs, nodes, retention, time_limits
+from scheduling.domain import (
+    change_sets,
+    delayed_actions,
+    leases,
+    logs,
+    nodes,
+    retention,
+    time_limits,
+)
 from scheduling.domain.clock import database_now
 from worker.loops.base import HeldLease
 from worker.loops.stopping import STOPPING
@@ -67,6 +75,10 @@ class ReconcileLoop:
             lease.require_safe()
             with leases.fenced(scope=lease.scope, epoch=lease.epoch):
                 retention.clean_up(job_id=job_id)
+        for change_set_id in change_sets.due(now, limit=AT_ONCE):
+            lease.require_safe()
+            with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+                change_sets.apply_due(change_set_id=change_set_id, now=database_now())
         for attempt_id in logs.to_fold(now, limit=LOGS_AT_ONCE):
             lease.require_safe()
             logs.fold(attempt_id)

@@ -1,65 +1,16 @@
 """The effect of a change of queues, shown before it is made: the engine's own answer, no guess."""
 
-from dataclasses import dataclass
-from typing import Any
-
 import pytest
 
 from scheduling.domain import queues
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.domain.queue_preview import Preview
-from scheduling.models import Cluster, Job, Node, Queue
-from tenants.domain.access import Actor, load_actor
+from scheduling.models import Cluster, Node, Queue
 from tenants.domain.errors import Conflict, Denied, Invalid
-from tenants.models import AuditRow, GrantRole, OrgUnit, OutboxRow
-from tests.factories.cluster import Site, role
-from tests.people import make_grant, make_queue, make_unit, make_user
+from tenants.models import AuditRow, GrantRole, OutboxRow
+from tests.factories.rivals import Rivals
 
 GPU = "nvidia.com/gpu"
-
-
-@dataclass(slots=True)
-class Rivals:
-    """Two departments on 8 GPUs: `robots` of `vision` runs 4, `speech` runs 4, more wait."""
-
-    site: Site
-    vision: Queue
-    robots: Queue
-    speech: Queue
-
-    def actor(self, unit: OrgUnit | None, given: GrantRole) -> Actor:
-        """Return somebody with a role on a unit."""
-        user = make_user(f"{given}-{unit}")
-        make_grant(user, given, unit)
-        return load_actor(user)
-
-    def preview(self, actor: Actor, queue: Queue, version: int = 1, **numbers: Any) -> Preview:
-        """Preview one edit."""
-        edit = QueueEdit(queue_id=queue.id, expected_version=version, **numbers)
-        return queues.preview_edits(actor=actor, edits=[edit], now=self.site.now)
-
-
-@pytest.fixture
-def rivals(site: Site) -> Rivals:
-    """The departments at work."""
-    tenant = site.queue.unit
-    assert tenant is not None
-    units = {name: make_unit(name, tenant) for name in ("vision", "speech")}
-    vision, speech = (
-        make_queue(site.cluster, name, site.queue, unit) for name, unit in units.items()
-    )
-    robots = make_queue(site.cluster, "robots", vision, make_unit("robots", units["vision"]))
-    site.node(gpus=8)
-    for count in (4, 2):
-        for queue in (robots, speech):
-            for number in range(count):
-                site.submit(
-                    role(gpu_milli=1000), queue=queue, name=f"{queue.name}-{count}-{number}"
-                )
-        if count == 4:
-            site.cycle()
-            site.running(*(one for job in Job.objects.all() for one in site.live(job)))
-    return Rivals(site, vision, robots, speech)
 
 
 def shares(preview: Preview) -> dict[str, tuple[int, int, int]]:
