@@ -1,0 +1,426 @@
+"""A virtual clock around engine and lifecycle: jobs arrive, run, are evicted and end.
+
+1. Take all events up to the next cycle: arrivals, ends of attempts, ends of graces, timers.
+2. If one of them changed something, or a time that the engine waits for has come, plan.
+3. Carry the plan out: binds become attempts that end after their time, victims are stopped.
+
+Nothing here reads a clock or a random number: the same trace gives the same day.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from scheduling.engine.config import DEFAULT_CONFIG
+from scheduling.engine.cycle import Memo, plan
+from scheduling.engine.types import (
+    GPU,
+    Config,
+    HyperNode,
+    Job,
+    Node,
+    Plan,
+    Queue,
+    Reservation,
+    Snapshot,
+)
+from scheduling.engine.types import TaskState as EngineState
+from scheduling.lifecycle.events import LifecycleAction, PolicyEvent
+from scheduling.lifecycle.states import FINISHED_PHASES, JobPhase, StopReason
+from scheduling.lifecycle.values import ActionDue, AttemptEvent, DelayedAction, Policy
+from scheduling.simulator.life import LIVE, Delayed, Life, SimulatedTask, Stopped
+
+RESTART_WHEN_EVICTED = (Policy(LifecycleAction.RESTART_JOB, (PolicyEvent.POD_EVICTED,)),)
+"""What a data-parallel training wants: without one of its workers the others can only wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job of a trace: when it comes, and for how long its tasks run once they have started."""
+
+    job: Job
+    seconds: float
+    policies: tuple[Policy, ...] = RESTART_WHEN_EVICTED
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The cluster that a trace is played on."""
+
+    nodes: tuple[Node, ...]
+    queues: tuple[Queue, ...]
+    hypernodes: tuple[HyperNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the virtual cluster behaves; all in seconds."""
+
+    cycle_seconds: float = 1.0
+    """Cycles happen at multiples of it, and only when there is something new to decide."""
+    start_seconds: float = 0.0
+    """From the bind to the first second of work: image, start of processes."""
+    grace_seconds: float = 0.0
+    """How long an evicted task still holds its place."""
+    checkpoint_seconds: float | None = None
+    """An evicted job goes on from its last checkpoint of this interval; None: from the start."""
+    until: float = math.inf
+    """Stop the day here, whatever still waits."""
+
+
+@dataclass(slots=True)
+class Record:
+    """What became of one job; times are seconds of the trace, amounts as in the engine."""
+
+    job: Job
+    seconds: float
+    started_at: float | None = None
+    """When its gang first stood complete."""
+    ended_at: float | None = None
+    evictions: int = 0
+    """Attempts that others ended; what stopped with them (a gang's rest) is not counted."""
+    lost_task_seconds: float = 0.0
+    """Task-seconds that were run and had to be run again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The cluster after one cycle."""
+
+    at: float
+    allocated: Mapping[str, Mapping[str, int]]
+    """Queue -> amounts, for the leaves."""
+    deserved: Mapping[str, Mapping[str, int]]
+    waiting: Mapping[str, int]
+    """Queue -> tasks that wait."""
+    used: Mapping[str, int]
+    """Amounts held in all."""
+    fragmentation: float | None
+    """Share of the free GPUs that lies on partly taken machines; None where none is free."""
+
+
+@dataclass(slots=True)
+class Day:
+    """Everything that a replay saw."""
+
+    world: World
+    records: list[Record]
+    samples: list[Sample] = field(default_factory=list)
+    cycles: int = 0
+    ended_at: float = 0.0
+
+
+class _Kind(IntEnum):
+    """Order of events of the same instant: what ends makes room before what arrives asks."""
+
+    STARTED = 0
+    ENDED = 1
+    GONE = 2
+    DUE = 3
+    ARRIVED = 4
+    WAKE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _OfAttempt:
+    """Something of one attempt of a task; of an older one it is late and changes nothing."""
+
+    task: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """A delayed action of a job."""
+
+    job: str
+    action: DelayedAction
+
+
+_What = _OfAttempt | _Due | str | None
+"""The event's subject; a text is the job that arrives, None only starts a cycle."""
+
+Check = Callable[[Snapshot, Plan], None]
+
+
+class Replay:
+    """One day on a virtual cluster; `run` plays it to its end."""
+
+    def __init__(
+        self,
+        world: World,
+        arrivals: Iterable[Arrival],
+        *,
+        config: Config = DEFAULT_CONFIG,
+        settings: Settings | None = None,
+        check: Check | None = None,
+    ) -> None:
+        """Take a cluster and a trace; `check` sees every snapshot with its plan."""
+        self.world = world
+        self.config = config
+        self.settings = settings or Settings()
+        self.check = check
+        self.arrivals = list(arrivals)
+        self.records = {a.job.key: Record(a.job, a.seconds) for a in self.arrivals}
+        self.day = Day(world, list(self.records.values()))
+        self._arrival = {a.job.key: a for a in self.arrivals}
+        self._lives: dict[str, Life] = {}
+        self._jobs: dict[str, Job] = {}
+        self._job_of_task: dict[str, str] = {}
+        self._left: dict[str, float] = {}
+        self._events: list[tuple[float, int, int, _What]] = []
+        self._order = 0
+        self._reservations: tuple[Reservation, ...] = ()
+        self._version = 0
+        self._memo = Memo()
+        self._used: dict[str, int] = {}
+        self._gpus_held: dict[str, int] = {}
+        for arrival in self.arrivals:
+            self._push(arrival.job.created_at, _Kind.ARRIVED, arrival.job.key)
+
+    def run(self) -> Day:
+        """Play the trace until nothing is left to happen, or to the end that the settings name."""
+        while self._events and self._events[0][0] <= self.settings.until:
+            now = self._next_cycle(self._events[0][0])
+            self._take_events(now)
+            self._cycle(now)
+            self.day.ended_at = now
+        return self.day
+
+    def _next_cycle(self, at: float) -> float:
+        step = self.settings.cycle_seconds
+        return math.ceil(at / step) * step if step > 0 else at
+
+    def _push(self, at: float, kind: _Kind, what: _What) -> None:
+        self._order += 1
+        heapq.heappush(self._events, (at, kind, self._order, what))
+
+    # -- events --
+
+    def _take_events(self, now: float) -> None:
+        touched: dict[str, float] = {}
+        while self._events and self._events[0][0] <= now:
+            at, kind, _, what = heapq.heappop(self._events)
+            key = self._take(at, _Kind(kind), what)
+            if key is not None:
+                touched[key] = at
+        for key, at in touched.items():
+            self._settle(key, at)
+
+    def _take(self, at: float, kind: _Kind, what: _What) -> str | None:
+        """Do one event; return the job that it touched."""
+        match what:
+            case _OfAttempt(key, number):
+                return self._take_attempt(at, kind, key, number)
+            case _Due(key, delayed):
+                if (life := self._lives.get(key)) is not None:
+                    life.give(ActionDue(delayed))
+                    self._answer(life, at)
+                return key
+            case str(key):
+                arrival = self._arrival[key]
+                self._lives[key] = Life(arrival.job, policies=arrival.policies)
+                self._left[key] = arrival.seconds
+                self._job_of_task.update(dict.fromkeys(self._lives[key].by_key, key))
+                return key
+            case None:
+                return None
+
+    def _take_attempt(self, at: float, kind: _Kind, key: str, number: int) -> str | None:
+        life = self._lives.get(self._job_of_task.get(key, ""))
+        if life is None or life.by_key[key].attempt != number:
+            return None
+        task = life.by_key[key]
+        if kind is _Kind.STARTED:
+            life.report(key, AttemptEvent.STARTED, now=at)
+            self._note_start(life, at)
+        elif task.state in LIVE:
+            is_end = kind is _Kind.ENDED
+            event = AttemptEvent.EXITED_ZERO if is_end else AttemptEvent.EXITED_NONZERO
+            life.report(key, event, now=at)
+            self._count_held(life.job, task, -1)
+        self._answer(life, at)
+        return life.job.key
+
+    def _count_held(self, job: Job, task: SimulatedTask, sign: int) -> None:
+        role = next(role for role in job.roles if role.name == task.role)
+        for resource, amount in role.request.items():
+            self._used[resource] = self._used.get(resource, 0) + sign * amount
+        if task.node is not None:
+            gpus = sign * role.request.get(GPU, 0)
+            self._gpus_held[task.node] = self._gpus_held.get(task.node, 0) + gpus
+
+    def _note_start(self, life: Life, at: float) -> None:
+        """When the whole gang runs, its work begins: every task ends after what is left of it."""
+        record = self.records[life.job.key]
+        if life.view.phase is JobPhase.RUNNING and record.started_at is None:
+            record.started_at = at
+
+    def _answer(self, life: Life, at: float) -> None:
+        """Do what the lifecycle asked for: stops end after their grace, timers ring later."""
+        asked, life.asked = life.asked, []
+        for one in asked:
+            match one:
+                case Stopped(task):
+                    self._count_lost(life, task.started_at, at)
+                    self._push(
+                        at + self.settings.grace_seconds,
+                        _Kind.GONE,
+                        _OfAttempt(task.key, task.attempt),
+                    )
+                case Delayed(action, seconds):
+                    self._push(at + seconds, _Kind.DUE, _Due(life.job.key, action))
+
+    def _count_lost(self, life: Life, started_at: float | None, at: float) -> None:
+        if started_at is None:
+            return
+        ran = at - started_at
+        every = self.settings.checkpoint_seconds
+        kept = math.floor(ran / every) * every if every else 0.0
+        key = life.job.key
+        self.records[key].lost_task_seconds += ran - kept
+        # The tasks of a gang are stopped at one instant: the longest run tells what it keeps.
+        self._left[key] = min(self._left[key], max(self._arrival[key].seconds - kept, 0.0))
+
+    def _settle(self, key: str, at: float) -> None:
+        life = self._lives.get(key)
+        if life is None:
+            return
+        if life.is_finished:
+            del self._lives[key]
+            self._jobs.pop(key, None)
+            for task in life.tasks:
+                self._job_of_task.pop(task.key, None)
+            if life.view.phase in FINISHED_PHASES:
+                self.records[key].ended_at = at
+            return
+        self._jobs[key] = life.as_engine_job()
+
+    # -- cycles --
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Return the cluster as the engine sees it now."""
+        self._version += 1
+        return Snapshot(
+            now=now,
+            nodes=self.world.nodes,
+            queues=self.world.queues,
+            jobs=tuple(self._jobs.values()),
+            reservations=self._reservations,
+            version=self._version,
+            hypernodes=self.world.hypernodes,
+        )
+
+    def _cycle(self, now: float) -> None:
+        snapshot = self.snapshot(now)
+        decided = plan(snapshot, self.config, memo=self._memo)
+        if self.check is not None:
+            self.check(snapshot, decided)
+        self.day.cycles += 1
+        had_reservations, self._reservations = self._reservations, decided.reservations
+        touched = self._carry_out(decided, now)
+        for key in touched:
+            self._settle(key, now)
+        self._sample(now, decided)
+        self._wake(now, is_moving=bool(touched) or had_reservations != self._reservations)
+
+    def _carry_out(self, decided: Plan, now: float) -> set[str]:
+        touched: set[str] = set()
+        for key, phase in decided.phases.items():
+            if key in self._lives:
+                self._lives[key].gang_phase = phase
+                touched.add(key)
+        for eviction in decided.evictions:
+            life = self._lives[eviction.job]
+            reason = StopReason.RECLAIMED if "reclaim" in eviction.action else StopReason.PREEMPTED
+            life.report(eviction.task, AttemptEvent.STOP, now=now, reason=reason)
+            self.records[eviction.job].evictions += 1
+            self._answer(life, now)
+            touched.add(eviction.job)
+        for bind in decided.binds:
+            life = self._lives[bind.job]
+            task = life.bind(bind.task, bind.node, bind.devices)
+            self._count_held(life.job, task, 1)
+            start = now + self.settings.start_seconds
+            life.report(bind.task, AttemptEvent.LAUNCHED, now=now)
+            attempt = _OfAttempt(task.key, task.attempt)
+            self._push(start, _Kind.STARTED, attempt)
+            self._push(start + self._left[bind.job], _Kind.ENDED, attempt)
+            touched.add(bind.job)
+        return touched
+
+    def _wake(self, now: float, *, is_moving: bool) -> None:
+        """Come back when something changed just now, or when a reservation or SLA falls due."""
+        step = self.settings.cycle_seconds or 1.0
+        waiting = [job for job in self._jobs.values() if _waits(job)]
+        if is_moving and waiting:
+            self._push(now + step, _Kind.WAKE, None)
+            return
+        times = [r.expires_at for r in self._reservations if r.expires_at > now]
+        times += [
+            job.created_at + job.sla_waiting_seconds
+            for job in waiting
+            if job.sla_waiting_seconds is not None
+        ]
+        due = min((at for at in times if at > now), default=None)
+        if due is not None:
+            self._push(due, _Kind.WAKE, None)
+
+    def _sample(self, now: float, decided: Plan) -> None:
+        waiting: dict[str, int] = {}
+        for job in self._jobs.values():
+            pending = sum(task.state is EngineState.PENDING for task in job.tasks)
+            if pending:
+                waiting[job.queue] = waiting.get(job.queue, 0) + pending
+        self.day.samples.append(
+            Sample(
+                now,
+                {s.queue: s.allocated for s in decided.shares},
+                {s.queue: s.deserved for s in decided.shares},
+                waiting,
+                dict(self._used),
+                fragmentation(self.world.nodes, self._gpus_held),
+            )
+        )
+
+
+def fragmentation(nodes: Sequence[Node], held: Mapping[str, int]) -> float | None:
+    """Return which part of the free GPUs lies on machines that are partly taken.
+
+    `held`: node -> GPUs in thousandths. None where no GPU is free: nothing can be split.
+    """
+    free = split = 0
+    for node in nodes:
+        size = node.allocatable.get(GPU, 0)
+        left = size - held.get(node.name, 0)
+        free += left
+        split += left if left < size else 0
+    return split / free if free else None
+
+
+def _waits(job: Job) -> bool:
+    return any(task.state is EngineState.PENDING for task in job.tasks)
+
+
+def replay(
+    world: World,
+    arrivals: Iterable[Arrival],
+    *,
+    config: Config = DEFAULT_CONFIG,
+    settings: Settings | None = None,
+    check: Check | None = None,
+) -> Day:
+    """Play a trace on a virtual cluster and return what happened.
+
+    Cost: one engine cycle for each instant (rounded to `cycle_seconds`) at which something changed.
+    """
+    return Replay(world, arrivals, config=config, settings=settings, check=check).run()
+
+
+def with_limits(arrival: Arrival, factor: float) -> Arrival:
+    """Return the arrival with a time limit of so many times its real run time."""
+    return replace(arrival, job=replace(arrival.job, time_limit_seconds=arrival.seconds * factor))
