@@ -357,7 +357,7 @@ def _leaves(path: str, value: Any) -> Iterable[tuple[str, str]]:
     elif isinstance(value, list) and value and any(isinstance(one, dict | list) for one in value):
         for number, inner in enumerate(value):
             yield from _leaves(f"{path}[{number}]", inner)
-    elif path:
+    elif path and value not in ({}, []):
         yield path, value if isinstance(value, str) else json.dumps(value)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
+from dataclasses import dataclass
 from tempfile import SpooledTemporaryFile
 from typing import Any
 from uuid import UUID
@@ -15,10 +17,13 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_POST
 
 from controlplane.forms import jobs as forms
 from controlplane.forms.jobs import JobForm
+from controlplane.forms.policy_order import ordered_policies
+from controlplane.forms.yaml_lines import line_of
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from scheduling.domain import files, jobs
 from scheduling.domain.queries import explain
@@ -29,12 +34,33 @@ from scheduling.models import ImageRule, Node
 from scheduling.spec import job_plugins
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, Parsed, read
+from scheduling.spec.problems import Problem as SpecProblem
 from scheduling.spec.volcano import to_manifest
 from tenants.domain.access import Verb, may
 from tenants.domain.errors import Conflict, Denied, Invalid, Problem
 
 MODES = ("form", "yaml")
 SPOOL_BYTES = 8 * 1024 * 1024
+EDITOR_PHRASES = (
+    gettext_noop("Find"),
+    gettext_noop("Replace"),
+    gettext_noop("next"),
+    gettext_noop("previous"),
+    gettext_noop("all"),
+    gettext_noop("match case"),
+    gettext_noop("by word"),
+    gettext_noop("regexp"),
+    gettext_noop("replace"),
+    gettext_noop("replace all"),
+    gettext_noop("close"),
+    gettext_noop("Go to line"),
+    gettext_noop("Control character"),
+    gettext_noop("Selection deleted"),
+    gettext_noop("Fold line"),
+    gettext_noop("Unfold line"),
+    gettext_noop("folded code"),
+)
+"""Words that the editor itself shows, by its own English."""
 
 
 @page
@@ -109,10 +135,7 @@ def _posted_yaml(request: PageRequest) -> HttpResponse:
     form.code_file_id = request.POST.get("code_file_id", "")
     _keep_upload(request, form)
     if parsed.spec is None:
-        problems = [
-            (one.path if one.path != "$" else "", sentence(one.code, one.params))
-            for one in parsed.problems
-        ]
+        problems = [_shown(one, line=line_of(text, one)) for one in parsed.problems]
         return _show(request, form, mode="yaml", text=text, problems=problems, status=422)
     if request.POST.get("to") == "form":
         return _show(request, form)
@@ -171,8 +194,23 @@ def _submit(
         messages.success(request, _("Submitted. The scheduler looks at it now."))
         return HttpResponseRedirect(reverse("pages:job", args=[job.id]))
     form.take(problems)
-    shown = [(one.path, sentence(one.code, one.params)) for one in problems]
+    shown = [_shown(one) for one in problems]
     return _show(request, form, mode=mode, text=text, problems=shown, status=422)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProblem:
+    """A problem in words, and where on the page it is: at a field, on a line of the text."""
+
+    path: str
+    text: str
+    field: str = ""
+    line: int = 0
+
+
+def _shown(problem: SpecProblem | Problem, *, field: str = "", line: int = 0) -> ShownProblem:
+    path = problem.path if problem.path != "$" else ""
+    return ShownProblem(path, sentence(problem.code, problem.params), field, line)
 
 
 # --- showing --------------------------------------------------------------------------------------
@@ -184,7 +222,7 @@ def _show(
     *,
     mode: str = "form",
     text: str = "",
-    problems: list[tuple[str, str]] | None = None,
+    problems: list[ShownProblem] | None = None,
     status: int = 200,
 ) -> HttpResponse:
     context = {
@@ -197,6 +235,7 @@ def _show(
         "plugins": sorted(job_plugins.PLUGINS),
         "queues": queue_queries.to_submit_to(request.actor),
         "runtimes": _runtimes(),
+        "editor_phrases": json.dumps({words: _(words) for words in EDITOR_PHRASES}),
         "blank_role": forms.empty_form().roles[0],
     }
     return render_page(request, "jobs/form.html", context, section="pages:job_new", status=status)
@@ -223,14 +262,20 @@ def _runtimes() -> list[str]:
 def fit(request: PageRequest) -> HttpResponse:
     """Say whether what stands in the form is valid, and whether it would start now."""
     parsed, form = _parsed(request)
-    problems = []
-    for problem in parsed.problems:
-        name = form.field_of(problem.path) if form else None
-        problems.append((problem.path, sentence(problem.code, problem.params), name or ""))
+    text = "" if form else request.POST.get("yaml", "")
     context = {
-        "problems": problems,
+        "problems": [
+            _shown(
+                one,
+                field=(form.field_of(one.path) or "") if form else "",
+                line=line_of(text, one) if text else 0,
+            )
+            for one in parsed.problems
+        ],
+        "now": now(),
         "notes": [(note.path, sentence(note.code, note.params)) for note in parsed.notes],
         "spec": parsed.spec,
+        "policy_order": ordered_policies(parsed.spec) if parsed.spec else [],
         "fit": explain.fit(request.actor, parsed.spec, now=now()) if parsed.spec else None,
     }
     return render(request, "jobs/_fit.html", context)

@@ -4,16 +4,31 @@ import * as bulk from "./bulk.js";
 import * as chart from "./chart.js";
 import * as confirm from "./confirm.js";
 import * as copy from "./copy.js";
+import * as editor from "./editor.js";
 import * as keys from "./keys.js";
 import * as log from "./log.js";
 import * as menu from "./menu.js";
 import * as palette from "./palette.js";
+import * as policies from "./policies.js";
 import * as roles from "./roles.js";
 import * as theme from "./theme.js";
 import * as times from "./times.js";
 import * as treegrid from "./treegrid.js";
 
-const MODULES = { bulk, chart, confirm, copy, log, menu, palette, roles, theme, treegrid };
+const MODULES = {
+  bulk,
+  chart,
+  confirm,
+  copy,
+  editor,
+  log,
+  menu,
+  palette,
+  policies,
+  roles,
+  theme,
+  treegrid,
+};
 
 /**
  * What has been started, by module. Not an attribute: a morph keeps the element and takes away

@@ -29,14 +29,14 @@ export function init(box) {
     list.append(template.content.cloneNode(true));
     renumber();
     list.lastElementChild.querySelector("input").focus();
-    box.dispatchEvent(new Event("change", { bubbles: true }));
+    box.dispatchEvent(new Event("input", { bubbles: true }));
   });
   list.addEventListener("click", (event) => {
     const button = event.target.closest("[data-role-remove]");
     if (!button || list.children.length === 1) return;
     button.closest("[data-role]").remove();
     renumber();
-    box.dispatchEvent(new Event("change", { bubbles: true }));
+    box.dispatchEvent(new Event("input", { bubbles: true }));
   });
   renumber();
 }

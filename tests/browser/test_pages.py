@@ -137,6 +137,33 @@ def test_form_tells_beside_it_whether_the_job_fits(site: Site, visit: Open) -> N
     assert seen.violations == []
 
 
+def test_yaml_is_edited_with_marks_at_its_problems(site: Site, visit: Open) -> None:
+    """What is typed into the editor is checked and sent; a problem leads to its line."""
+    seen = visit()
+    seen.sign_in("bob")
+    page = seen.page
+    fit = page.locator("#fit")
+
+    seen.open("/jobs/new/?as=yaml")
+    editor = page.get_by_role("textbox", name="Job as YAML")
+    editor.press("Control+a")
+    page.keyboard.insert_text("name: typed\nqueue: robots\nroles:\n- name: worker\n  replcas: 1\n")
+    expect(fit).to_contain_text("Not valid yet")
+    fit.get_by_role("button", name="line 5").click()
+    expect(editor).to_be_focused()
+    page.keyboard.press("End")
+    page.keyboard.press("Shift+Home")
+    page.keyboard.insert_text("command: echo hello")
+    expect(fit).to_contain_text("Fits now")
+    editor.press("Tab")
+    expect(editor).not_to_be_focused()
+    page.get_by_role("button", name="Submit").click()
+
+    expect(page.get_by_role("heading", level=1)).to_have_text("typed")
+    assert seen.violations == []
+    assert seen.errors == []
+
+
 def test_tree_of_queues_is_walked_by_arrow_keys(site: Site, visit: Open) -> None:
     """Down moves, left closes what is open, right opens it again, Enter opens the queue."""
     seen = visit()

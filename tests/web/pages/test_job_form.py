@@ -155,7 +155,7 @@ def test_wrong_yaml_keeps_the_text_and_names_the_place(site: Site, browse: Brows
     )
 
     assert page.status_code == 422
-    assert [path for path, _text in page.context["problems"]] == ["roles[0].min_available"]
+    assert [one.path for one in page.context["problems"]] == ["roles[0].min_available"]
     assert page.context["yaml"] == text
 
 
@@ -214,3 +214,41 @@ def _posted(form: Any) -> dict[str, Any]:
         for policy in role.policies:
             data |= {f"{policy.prefix}{name}": value for name, value in policy.values.items()}
     return data
+
+
+def test_problem_of_yaml_names_its_line(site: Site, browse: Browse) -> None:
+    """The panel and the refused page name the line of a wrong field, and of what YAML cannot be."""
+    client = browse(site.people.bob)
+    wrong = "name: train\nqueue: robots\nroles:\n  - name: worker\n    replcas: 2\n"
+    broken = "name: train\nroles: [\n"
+
+    panel = client.post("/jobs/new/fit/", {"mode": "yaml", "yaml": wrong}).content.decode()
+    page = client.post("/jobs/new/", {"mode": "yaml", "to": "submit", "yaml": wrong})
+    unreadable = client.post("/jobs/new/fit/", {"mode": "yaml", "yaml": broken}).content.decode()
+
+    assert 'data-line="5"' in panel
+    assert 'data-show-line="5"' in page.content.decode()
+    assert "data-line=" in unreadable
+
+
+def test_panel_tells_the_order_of_policies(site: Site, browse: Browse) -> None:
+    """A role's policies come before the job's, those by exit code before the others."""
+    form = {**FORM, "policies-1-exit_code": "137", "policies-1-action": "AbortJob"}
+
+    page = browse(site.people.bob).post("/jobs/new/fit/", form)
+
+    order = {
+        role: [(one.policy.action.value, one.is_roles_own) for one in policies]
+        for role, policies in page.context["policy_order"]
+    }
+    assert order == {
+        "ps": [("AbortJob", False), ("RestartJob", False)],
+        "worker": [("RestartTask", True), ("AbortJob", False), ("RestartJob", False)],
+    }
+
+
+def test_fresh_form_says_nothing_of_yaml(site: Site, browse: Browse) -> None:
+    """A form that was just opened lists nothing as said only in YAML."""
+    page = browse(site.people.bob).get("/jobs/new/").content.decode()
+
+    assert "Said only in YAML" not in page
