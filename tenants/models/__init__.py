@@ -7,6 +7,7 @@ from tenants.models.grant import Grant, GrantRole
 from tenants.models.idempotency import IdempotencyKey
 from tenants.models.org import OrgClosure, OrgUnit, OrgUnitKind
 from tenants.models.outbox import OutboxRow
+from tenants.models.personal import NotificationChoice, SavedView
 from tenants.models.token import ApiToken
 from tenants.models.user import User
 
@@ -20,9 +21,11 @@ __all__ = [
     "GrantRole",
     "IdempotencyKey",
     "LinkPurpose",
+    "NotificationChoice",
     "OrgClosure",
     "OrgUnit",
     "OrgUnitKind",
     "OutboxRow",
+    "SavedView",
     "User",
 ]
