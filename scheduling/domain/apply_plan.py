@@ -3,9 +3,10 @@
 A plan was made from a snapshot, and the world went on meanwhile. Each batch is one transaction:
 
 1. compare the lease's epoch (locked FOR SHARE: a successor waits for us, or we find its epoch),
-2. lock queues (root first), nodes and jobs, always in this order,
+2. lock queues (root first), quotas, nodes and jobs, always in this order,
 3. re-check each job as a whole: its tasks still wait, its nodes have the room and the devices, no
-   queue above it would pass its max; a job that does not hold is rejected, the others stand,
+   queue above it would pass its max and no quota around it its limit; a job that does not hold is
+   rejected, the others stand,
 4. write attempts, holds, states, history, and the commands to launch and stop into the outbox.
 
 What is left over (phases of gangs, reasons, reservations, shares) follows in a last transaction.
@@ -26,6 +27,7 @@ from django.db import connection
 
 from scheduling.domain import holds, leases, ports, topics
 from scheduling.domain.bulk_rows import copy_rows, next_ids, notify_many, update_rows
+from scheduling.domain.quota_walls import Walls
 from scheduling.domain.transitions import LAUNCH_TOPIC, Batch, JobWork, NewAttempt
 from scheduling.engine import types as engine
 from scheduling.lifecycle.states import (
@@ -233,6 +235,7 @@ class _Apply:
     def run(self, binds: list[engine.Binding], evictions: list[engine.Eviction]) -> None:
         jobs = {UUID(bind.job) for bind in binds} | {UUID(one.job) for one in evictions}
         self.queues = _Queues(self.cluster_id, jobs)
+        self.walls = Walls({UUID(bind.job) for bind in binds})
         self.nodes = _Nodes(self.cluster_id, {bind.node for bind in binds})
         works = {work.job.id: work for work in self.batch.lock(sorted(jobs))}
         tasks = {int(bind.task) for bind in binds} | {int(one.task) for one in evictions}
@@ -299,9 +302,12 @@ class _Apply:
         total = _sum(request for _, request in pairs)
         if not self.queues.has_room(job.queue_id, total):
             return "queue"
+        if not self.walls.has_room(job, total):
+            return "quota"
         if not self.nodes.take(pairs):
             return "node"
         self.queues.take(job.queue_id, total)
+        self.walls.take(job, total)
         return ""
 
     def _is_waiting(self, task: Task, job: Job) -> bool:

@@ -17,6 +17,7 @@ from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
 
+from scheduling.domain import quotas
 from scheduling.models import Attempt, Job, JobFile
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
@@ -37,7 +38,7 @@ def store_upload(
 
     Raises:
         NotFound, Denied: the actor may not submit jobs there.
-        Invalid: it is too big, or its path leaves its folder.
+        Invalid: it is too big, for a quota too, or its path leaves its folder.
     """
     access.require(actor, Verb.JOB_CREATE, unit_id, what="queue")
     if actor.user_id is None:
@@ -78,8 +79,8 @@ def store_output(
     old = JobFile.objects.filter(attempt=attempt, purpose=OUTPUT, path=file.path)
     replaced = list(old.values_list("id", "storage_name"))
     with transaction.atomic():
-        stored = _store(file, content, largest=LARGEST_OUTPUT)
         JobFile.objects.filter(id__in=[one for one, _ in replaced]).delete()
+        stored = _store(file, content, largest=LARGEST_OUTPUT)
     for _, name in replaced:
         default_storage.delete(name)
     return stored
@@ -137,5 +138,11 @@ def _store(file: JobFile, content: File[bytes], *, largest: int) -> JobFile:
     wanted = f"{file.purpose}/{file.unit_id}/{uuid4()}"
     file.storage_name = default_storage.save(wanted, content)
     file.size_bytes, file.sha256 = size, digest.hexdigest()
-    file.save(force_insert=True)
+    try:
+        with transaction.atomic():
+            quotas.require_storage(unit_id=file.unit_id, owner_id=file.owner_id, size=size)
+            file.save(force_insert=True)
+    except Invalid:
+        default_storage.delete(file.storage_name)
+        raise
     return file

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
 
+from scheduling.domain import quotas
 from scheduling.domain.transitions import Batch, JobWork
 from scheduling.lifecycle import values
 from scheduling.lifecycle.events import LifecycleAction
@@ -61,19 +62,22 @@ def submit_job(
     Raises:
         NotFound: the actor may not know of the queue.
         Denied: the actor sees the queue and may not submit to it.
-        Invalid: the queue takes no jobs, or the code is not there.
+        Invalid: the queue takes no jobs, a quota none of this size or no more that wait, or the
+            code is not there.
         Conflict: a live job of the same unit has this name.
     """
     target = queue or queue_named(actor=actor, name=spec.queue)
-    if target.unit_id is None:
+    unit_id = target.unit_id
+    if unit_id is None:
         raise Invalid([Problem("queue", "queue_not_leaf", {"queue": target.name, "children": 1})])
-    access.require(actor, Verb.JOB_CREATE, target.unit_id, what="queue")
+    access.require(actor, Verb.JOB_CREATE, unit_id, what="queue")
     _require_priority_right(actor, spec, target)
     if actor.user_id is None:
         raise Invalid([Problem("owner", "owner_missing")])
     with transaction.atomic():
         target = _held_queue(target)
         _require_open_leaf(target)
+        quotas.require_room_to_submit(unit_id=unit_id, owner_id=actor.user_id, spec=spec)
         _require_code(actor, code_file_id)
         job = _insert_job(actor=actor, spec=spec, queue=target, now=now)
         roles = Role.objects.bulk_create(_role_rows(job, spec))

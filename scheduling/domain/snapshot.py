@@ -23,6 +23,7 @@ from django.db.models import Q
 from scheduling.domain.errors import IncompleteSnapshotError, PoisonJobError
 from scheduling.domain.jobs import PRIORITY_CLASSES
 from scheduling.domain.lifecycle_views import job_view
+from scheduling.domain.quota_walls import walls_of
 from scheduling.engine import types as engine
 from scheduling.lifecycle.decisions import may_start
 from scheduling.lifecycle.states import SCHEDULABLE_PHASES
@@ -98,8 +99,9 @@ class SnapshotCache:
             is_changed |= self._refresh_queues(cluster_id)
             is_changed |= self._refresh_jobs(cluster_id)
             reservations = _reservations(cluster_id, now)
+            walls = walls_of(cluster_id)
         self.since = seen
-        self.snapshot = self._assemble(now, reservations, is_changed=is_changed)
+        self.snapshot = self._assemble(now, reservations, walls, is_changed=is_changed)
         return self.snapshot
 
     def forget_job(self, job_id: UUID) -> None:
@@ -108,7 +110,12 @@ class SnapshotCache:
         self.snapshot = None
 
     def _assemble(
-        self, now: datetime, reservations: tuple[engine.Reservation, ...], *, is_changed: bool
+        self,
+        now: datetime,
+        reservations: tuple[engine.Reservation, ...],
+        walls: tuple[engine.Quota, ...],
+        *,
+        is_changed: bool,
     ) -> engine.Snapshot:
         last = self.snapshot
         if last is None or is_changed:
@@ -121,6 +128,7 @@ class SnapshotCache:
             jobs=last.jobs if last is not None and is_same else tuple(self.jobs.values()),
             reservations=reservations,
             version=self.since,
+            quotas=walls,
         )
 
     def _refresh_rules(self, cluster_id: UUID) -> None:

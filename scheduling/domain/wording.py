@@ -286,6 +286,9 @@ SENTENCES: dict[str, str | Promise] = {
     "account_of_others_too": _(
         "{user} also works in units that you do not administer; ask a platform administrator."
     ),
+    "invited_chooses": _("Who is invited chooses the password; leave it out."),
+    "password_wrong": _("This is not your password."),
+    "sign_in_for_this": _("A token cannot do this; sign in as a person."),
     "own_password_reset": _("Change your own password on your profile."),
     "account_removed": _("{user} was removed; take the account back first."),
     "account_disabled": _("{user} is disabled; enable the account first."),
