@@ -52,6 +52,17 @@ ENGINE_STATES: Mapping[TaskState, EngineState] = {
     TaskState.CANCELLED: EngineState.FAILED,
 }
 
+LIFECYCLE_STATES: Mapping[EngineState, TaskState] = {
+    EngineState.PENDING: TaskState.PENDING,
+    EngineState.BOUND: TaskState.RUNNING,
+    EngineState.RUNNING: TaskState.RUNNING,
+    EngineState.RELEASING: TaskState.STOPPING,
+    EngineState.SUCCEEDED: TaskState.SUCCEEDED,
+    EngineState.FAILED: TaskState.FAILED,
+}
+"""What is bound will run in a moment: for a forecast it runs."""
+
+STARTED = frozenset({TaskState.RUNNING, TaskState.SUCCEEDED, TaskState.FAILED})
 LIVE = frozenset({TaskState.BOUND, TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING})
 
 
@@ -111,6 +122,29 @@ class Life:
             max_retry=max_retry,
             policies=policies,
         )
+
+    @classmethod
+    def resume(cls, job: Job, *, policies: tuple[Policy, ...] = ()) -> Life:
+        """Take a job in the middle of its life, as a snapshot shows it."""
+        life = cls(job, policies=policies)
+        life.gang_phase = job.phase
+        for task, known in zip(life.tasks, job.tasks, strict=True):
+            task.state = LIFECYCLE_STATES[known.state]
+            task.not_before = known.not_before
+            if task.state in LIVE:
+                task.attempt = 1
+                task.node, task.devices = known.node, known.devices
+                task.started_at = known.started_at
+                is_stopping = task.state is TaskState.STOPPING
+                task.view = (
+                    AttemptView(AttemptState.STOPPING, StopReason.PREEMPTED)
+                    if is_stopping
+                    else AttemptView(AttemptState.RUNNING)
+                )
+        started = sum(t.state in STARTED for t in life.tasks)
+        if started and started >= job.min_available:
+            life.view = replace(life.view, phase=JobPhase.RUNNING)
+        return life
 
     @property
     def is_finished(self) -> bool:

@@ -30,7 +30,7 @@ from scheduling.engine.types import (
 )
 from scheduling.engine.types import TaskState as EngineState
 from scheduling.lifecycle.events import LifecycleAction, PolicyEvent
-from scheduling.lifecycle.states import FINISHED_PHASES, JobPhase, StopReason
+from scheduling.lifecycle.states import FINISHED_PHASES, JobPhase, StopReason, TaskState
 from scheduling.lifecycle.values import ActionDue, AttemptEvent, DelayedAction, Policy
 from scheduling.simulator.life import LIVE, Delayed, Life, SimulatedTask, Stopped
 
@@ -70,6 +70,10 @@ class Settings:
     """An evicted job goes on from its last checkpoint of this interval; None: from the start."""
     until: float = math.inf
     """Stop the day here, whatever still waits."""
+    most_cycles: int | None = None
+    """Stop after so many cycles."""
+    start: float = 0.0
+    """Multiples of `cycle_seconds` are counted from here."""
 
 
 @dataclass(slots=True)
@@ -158,12 +162,22 @@ class Replay:
         config: Config = DEFAULT_CONFIG,
         settings: Settings | None = None,
         check: Check | None = None,
+        like: Snapshot | None = None,
     ) -> None:
-        """Take a cluster and a trace; `check` sees every snapshot with its plan."""
+        """Take a cluster and a trace; `check` sees every snapshot with its plan.
+
+        `like`: what the snapshots have besides the world and the jobs: quotas, budgets, shard.
+        """
         self.world = world
         self.config = config
         self.settings = settings or Settings()
         self.check = check
+        self._base = replace(
+            like or Snapshot(0.0, (), (), ()),
+            nodes=world.nodes,
+            queues=world.queues,
+            hypernodes=world.hypernodes,
+        )
         self.arrivals = list(arrivals)
         self.records = {a.job.key: Record(a.job, a.seconds) for a in self.arrivals}
         self.day = Day(world, list(self.records.values()))
@@ -184,16 +198,51 @@ class Replay:
 
     def run(self) -> Day:
         """Play the trace until nothing is left to happen, or to the end that the settings name."""
-        while self._events and self._events[0][0] <= self.settings.until:
+        while self._goes_on():
             now = self._next_cycle(self._events[0][0])
             self._take_events(now)
             self._cycle(now)
             self.day.ended_at = now
         return self.day
 
+    def resume(self, snapshot: Snapshot, left: Mapping[str, float]) -> None:
+        """Begin in the middle of a day: what runs goes on for the seconds that `left` names.
+
+        Jobs of the snapshot need no arrival; one without an entry in `left` never ends.
+        """
+        for job in snapshot.jobs:
+            life = Life.resume(job, policies=RESTART_WHEN_EVICTED)
+            seconds = left.get(job.key, math.inf)
+            self.records[job.key] = Record(job, seconds)
+            self._arrival[job.key] = Arrival(job, seconds)
+            self._left[job.key] = seconds
+            self._lives[job.key] = life
+            self._jobs[job.key] = job
+            self._job_of_task.update(dict.fromkeys(life.by_key, job.key))
+            for task in life.tasks:
+                if task.state not in LIVE:
+                    continue
+                self._count_held(job, task, 1)
+                is_stopping = task.state is TaskState.STOPPING
+                after = self.settings.grace_seconds if is_stopping else seconds
+                if after < math.inf:
+                    kind = _Kind.GONE if is_stopping else _Kind.ENDED
+                    self._push(snapshot.now + after, kind, _OfAttempt(task.key, task.attempt))
+        self.day.records = list(self.records.values())
+        self._reservations = snapshot.reservations
+        self._push(snapshot.now, _Kind.WAKE, None)
+
+    def _goes_on(self) -> bool:
+        most = self.settings.most_cycles
+        return (
+            bool(self._events)
+            and self._events[0][0] <= self.settings.until
+            and (most is None or self.day.cycles < most)
+        )
+
     def _next_cycle(self, at: float) -> float:
-        step = self.settings.cycle_seconds
-        return math.ceil(at / step) * step if step > 0 else at
+        step, start = self.settings.cycle_seconds, self.settings.start
+        return start + math.ceil((at - start) / step) * step if step > 0 else at
 
     def _push(self, at: float, kind: _Kind, what: _What) -> None:
         self._order += 1
@@ -305,14 +354,12 @@ class Replay:
     def snapshot(self, now: float) -> Snapshot:
         """Return the cluster as the engine sees it now."""
         self._version += 1
-        return Snapshot(
+        return replace(
+            self._base,
             now=now,
-            nodes=self.world.nodes,
-            queues=self.world.queues,
             jobs=tuple(self._jobs.values()),
             reservations=self._reservations,
             version=self._version,
-            hypernodes=self.world.hypernodes,
         )
 
     def _cycle(self, now: float) -> None:
@@ -349,7 +396,8 @@ class Replay:
             life.report(bind.task, AttemptEvent.LAUNCHED, now=now)
             attempt = _OfAttempt(task.key, task.attempt)
             self._push(start, _Kind.STARTED, attempt)
-            self._push(start + self._left[bind.job], _Kind.ENDED, attempt)
+            if self._left[bind.job] < math.inf:
+                self._push(start + self._left[bind.job], _Kind.ENDED, attempt)
             touched.add(bind.job)
         return touched
 

@@ -1,0 +1,179 @@
+"""When will what waits start: the days that may come, played several times.
+
+1. Each job's run time is unknown, but what like jobs took is: a sample. Of it each play takes
+   another quantile, so that over all plays every job has been short, middling and long once.
+2. A running job has already survived so long: only longer times of its sample can come true.
+3. Each play goes on from the snapshot under the same configuration, without new arrivals.
+4. The start times of a waiting job over the plays give its p50 and p90.
+
+New jobs that will overtake, and failures, are not foretold: that is why what came true is kept
+beside each forecast, and its error is shown.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduling.engine.config import DEFAULT_CONFIG
+from scheduling.engine.types import Config, Job, Snapshot, TaskState
+from scheduling.simulator.replay import Replay, Settings, World
+
+PLAYS = 11
+"""A prime, so that any step but 0 visits every quantile once."""
+
+
+class Basis(StrEnum):
+    """Where the run times of a forecast come from."""
+
+    HISTORY = "history"
+    """Jobs of the same owner and image that have ended."""
+    LIMIT = "limit"
+    """Its own time limit."""
+    OTHERS = "others"
+    """Whatever has ended on this cluster."""
+    UNKNOWN = "unknown"
+    """Nothing is known: it is taken to run on without end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """What is known of how long a job runs in all: seconds, ascending; none = without end."""
+
+    samples: tuple[float, ...] = ()
+    basis: Basis = Basis.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When a waiting job starts, as seconds since the epoch; None: not within the horizon."""
+
+    p50: float | None
+    p90: float | None
+    plays: int
+    is_cut: bool
+    """Some play ended before the job had started, at the horizon or at the limit of cycles."""
+
+
+def forecast(
+    snapshot: Snapshot,
+    run_times: Mapping[str, RunTime],
+    *,
+    config: Config = DEFAULT_CONFIG,
+    plays: int = PLAYS,
+    horizon_seconds: float = 7 * 86_400.0,
+    most_cycles: int = 200,
+) -> dict[str, Forecast]:
+    """Return a forecast for every job that waits as a whole.
+
+    `run_times`: job key -> its run time; a job that is not named runs on without end. Cost: at
+    most `plays` x `most_cycles` engine cycles; far events are gathered into coarser cycles.
+    """
+    waiting = [job for job in snapshot.jobs if job.is_runnable and _waits_whole(job)]
+    starts: dict[str, list[float]] = {job.key: [] for job in waiting}
+    if not waiting:
+        return {}
+    for play in range(plays):
+        for key, at in _play(
+            snapshot, run_times, config, play, plays, horizon_seconds, most_cycles
+        ):
+            if key in starts:
+                starts[key].append(at)
+    return {key: _summary(found, plays) for key, found in starts.items()}
+
+
+def _play(  # noqa: PLR0913, PLR0917  # what `forecast` was given, and which play it is
+    snapshot: Snapshot,
+    run_times: Mapping[str, RunTime],
+    config: Config,
+    play: int,
+    plays: int,
+    horizon_seconds: float,
+    most_cycles: int,
+) -> list[tuple[str, float]]:
+    left = {
+        job.key: remaining(
+            run_times.get(job.key, RunTime()),
+            elapsed=_elapsed(job, snapshot.now),
+            limit=job.time_limit_seconds,
+            quantile=quantile_of(job.key, play, plays),
+        )
+        for job in snapshot.jobs
+    }
+    ends = sorted(seconds for seconds in left.values() if seconds < math.inf)
+    # Half of the cycles go to the ends that are known now, the others to what follows from them.
+    step = max(1.0, ends[-1] / max(most_cycles // 2, 1)) if ends else 1.0
+    replay = Replay(
+        World(snapshot.nodes, snapshot.queues, snapshot.hypernodes),
+        (),
+        config=config,
+        settings=Settings(
+            cycle_seconds=step,
+            until=snapshot.now + horizon_seconds,
+            most_cycles=most_cycles,
+            start=snapshot.now,
+        ),
+        like=snapshot,
+    )
+    replay.resume(snapshot, left)
+    day = replay.run()
+    return [(r.job.key, r.started_at) for r in day.records if r.started_at is not None]
+
+
+def quantile_of(key: str, play: int, plays: int) -> float:
+    """Return the quantile that a job takes in a play: over all plays each of `plays` steps once.
+
+    Neighbours take theirs in different orders: not all jobs are short in the same play.
+    """
+    seed = zlib.crc32(key.encode())
+    stride = 1 + seed % (plays - 1) if plays > 1 else 1
+    return ((seed // plays + play * stride) % plays + 0.5) / plays
+
+
+def remaining(run_time: RunTime, *, elapsed: float, limit: float | None, quantile: float) -> float:
+    """Return how many seconds a job goes on, at a quantile of what like jobs took.
+
+    A job that has outlived all its samples is given as long again as it has run: of things whose
+    age is all that is known, that is the best guess (Gott, Nature 363, 1993).
+    """
+    longer = [seconds for seconds in run_time.samples if seconds > elapsed]
+    if longer:
+        left = _quantile(longer, quantile) - elapsed
+    elif run_time.samples:
+        left = max(elapsed, 1.0)
+    else:
+        left = math.inf
+    return left if limit is None else max(min(left, limit - elapsed), 0.0)
+
+
+def _quantile(ordered: Sequence[float], quantile: float) -> float:
+    return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)]
+
+
+def _elapsed(job: Job, now: float) -> float:
+    started = [
+        t.started_at
+        for t in job.tasks
+        if t.started_at is not None and t.state in (TaskState.RUNNING, TaskState.BOUND)
+    ]
+    return max(now - min(started), 0.0) if started else 0.0
+
+
+def _waits_whole(job: Job) -> bool:
+    return all(task.state is TaskState.PENDING for task in job.tasks) and bool(job.tasks)
+
+
+def _summary(starts: Sequence[float], plays: int) -> Forecast:
+    """Return p50 and p90 by nearest rank; a play in which it did not start counts as never."""
+    ordered = [*sorted(starts), *([math.inf] * (plays - len(starts)))]
+    p50 = ordered[math.ceil(0.5 * plays) - 1]
+    p90 = ordered[math.ceil(0.9 * plays) - 1]
+    return Forecast(
+        p50 if p50 < math.inf else None,
+        p90 if p90 < math.inf else None,
+        plays,
+        is_cut=len(starts) < plays,
+    )
