@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.conf import settings
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
 from scheduling.domain import reports, topics
@@ -25,7 +26,7 @@ from scheduling.lifecycle.states import AttemptState, StopReason
 from scheduling.lifecycle.values import AttemptEvent
 from scheduling.models import Attempt, Cluster, Device, JoinToken, Node
 from scheduling.models.attempt import LIVE_STATES
-from scheduling.models.node import NodeState
+from scheduling.models.node import NodeKind, NodeState
 from tenants.domain import access, audit, notify, outbox
 from tenants.domain.access import SYSTEM, Actor, Verb
 from tenants.domain.errors import Conflict, Denied, NotFound
@@ -129,47 +130,74 @@ def join(*, token: str, name: str, now: datetime) -> tuple[Node, str]:
         Denied: the token is unknown, used up or expired.
         Conflict: another node of the cluster has the name.
     """
+    (joined,) = join_many(token=token, names=[name], now=now)
+    return joined
+
+
+def join_many(*, token: str, names: Sequence[str], now: datetime) -> list[tuple[Node, str]]:
+    """Use a join token for several nodes at once: all of them or none, in the order of `names`.
+
+    One process may stand for hundreds of simulated nodes; joined one by one, each would wait for
+    the commit of the one before, since all of them use up the same token.
+
+    Raises:
+        Denied: the token is unknown, expired, or not good for so many nodes.
+        Conflict: a name occurs twice, or another node of the cluster has it.
+    """
     with transaction.atomic():
-        row = JoinToken.objects.select_for_update().filter(secret_hash=_hash(token)).first()
+        row = (
+            JoinToken.objects.select_for_update(of=("self",))
+            .select_related("cluster")
+            .filter(secret_hash=_hash(token))
+            .first()
+        )
         if row is None or row.uses_left == 0 or row.expires_at <= now:
             raise Denied("join_token_unknown")
-        JoinToken.objects.filter(id=row.id).update(uses_left=F("uses_left") - 1)
+        if row.uses_left < len(names):
+            raise Denied("join_token_too_few", {"left": row.uses_left, "nodes": len(names)})
+        JoinToken.objects.filter(id=row.id).update(uses_left=F("uses_left") - len(names))
+        joined = _insert_nodes(row, names, now)
+        for node, _ in joined:
+            audit.record(
+                actor=SYSTEM,
+                action="node.join",
+                subject=node,
+                before=None,
+                after={"cluster": row.cluster.name, "token": str(row.id)},
+                unit=None,
+                now=now,
+            )
+        _announce([node for node, _ in joined], now)
+    return joined
+
+
+def _insert_nodes(token: JoinToken, names: Sequence[str], now: datetime) -> list[tuple[Node, str]]:
+    for name, times in Counter(names).items():
+        if times > 1:
+            raise Conflict("node_name_taken", {"name": name})
+    same_names = Node.objects.filter(cluster=token.cluster, name__in=names).order_by("id")
+    known = {node.name: node for node in same_names.select_for_update()}
+    joined = []
+    for name in names:
         credential = CREDENTIAL_PREFIX + secrets.token_urlsafe(32)
-        node = _insert_node(row, name, credential, now)
-        audit.record(
-            actor=SYSTEM,
-            action="node.join",
-            subject=node,
-            before=None,
-            after={"cluster": row.cluster.name, "token": str(row.id)},
-            unit=None,
-            now=now,
-        )
-        _announce(node, now)
-    return node, credential
-
-
-def _insert_node(token: JoinToken, name: str, credential: str, now: datetime) -> Node:
-    known = Node.objects.select_for_update().filter(cluster=token.cluster, name=name).first()
-    if known is not None and known.state != NodeState.REMOVED:
-        raise Conflict("node_name_taken", {"name": name})
-    if known is not None:
-        known.state = NodeState.JOINING
-        known.credential_hash, known.labels = _hash(credential), token.labels
-        known.version += 1
-        known.save(update_fields=["state", "credential_hash", "labels", "version"])
-        return known
+        node = known.get(name) or Node(cluster=token.cluster, name=name, created_at=now)
+        if name in known and node.state != NodeState.REMOVED:
+            raise Conflict("node_name_taken", {"name": name})
+        node.labels = {"kubernetes.io/hostname": name, **token.labels}
+        node.credential_hash = _hash(credential)
+        joined.append((node, credential))
+    for node in known.values():
+        node.state = NodeState.JOINING
+        node.version += 1
+        node.save(update_fields=["state", "credential_hash", "labels", "version"])
     try:
         with transaction.atomic():
-            return Node.objects.create(
-                cluster=token.cluster,
-                name=name,
-                labels={"kubernetes.io/hostname": name, **token.labels},
-                credential_hash=_hash(credential),
-                created_at=now,
-            )
+            Node.objects.bulk_create(node for node, _ in joined if node.name not in known)
     except IntegrityError as error:
+        taken = same_names.exclude(id__in=[node.id for node in known.values()])
+        name = taken.values_list("name", flat=True).first() or names[0]
         raise Conflict("node_name_taken", {"name": name}) from error
+    return joined
 
 
 def authenticate(credential: str) -> Node | None:
@@ -206,7 +234,7 @@ def open_session(*, node_id: UUID, facts: NodeFacts, gateway: str, now: datetime
         node.save()
         stop = _compare_attempts(node, facts, now, is_rebooted=is_rebooted)
         outbox.release_node_commands(node.id, now)
-        _announce(node, now)
+        _announce([node], now)
     return Session(
         session_id=node.session_id,
         epoch=node.session_epoch,
@@ -289,10 +317,28 @@ def _compare_attempts(
     )
 
 
-def heartbeat(*, node_id: UUID, session_id: str, now: datetime) -> bool:
-    """Take note that the agent lives; False: the session is over, the agent must open another."""
-    alive = Node.objects.filter(id=node_id, session_id=session_id, state=NodeState.READY)
-    return alive.update(last_seen_at=now) == 1
+HEARTBEATS = """
+UPDATE scheduling_node AS node SET last_seen_at = %s
+FROM unnest(%s::uuid[], %s::text[]) AS heard(node_id, session_id)
+WHERE node.id = heard.node_id AND node.session_id = heard.session_id AND node.state = %s
+    AND node.id IN (
+        SELECT id FROM scheduling_node WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE
+    )
+RETURNING node.id, node.session_id
+"""
+"""One statement however many nodes are heard of; rows are locked in one order by all gateways."""
+
+
+def heartbeats(*, sessions: Collection[tuple[UUID, str]], now: datetime) -> set[tuple[UUID, str]]:
+    """Take note that these agents live; return the sessions that are their node's current one.
+
+    The others are over: their agents must open new ones.
+    """
+    ids = [node_id for node_id, _ in sessions]
+    names = [session_id for _, session_id in sessions]
+    with connection.cursor() as cursor:
+        cursor.execute(HEARTBEATS, [now, ids, names, NodeState.READY, ids])
+        return set(cursor.fetchall())
 
 
 # --- silence --------------------------------------------------------------------------------------
@@ -300,8 +346,12 @@ def heartbeat(*, node_id: UUID, session_id: str, now: datetime) -> bool:
 
 def silence_limit() -> timedelta:
     """Return after which silence the tasks of a node have certainly ended."""
-    seconds = settings.TERRACE_NODE_LEASE_SECONDS * LEASE_MARGIN + LOOK_SECONDS
-    return timedelta(seconds=seconds)
+    return longest_silence(settings.TERRACE_NODE_LEASE_SECONDS)
+
+
+def longest_silence(lease_seconds: float) -> timedelta:
+    """Return after which silence tasks under such a lease have certainly ended."""
+    return timedelta(seconds=lease_seconds * LEASE_MARGIN + LOOK_SECONDS)
 
 
 def lapsed(now: datetime) -> list[UUID]:
@@ -321,18 +371,37 @@ def give_up(*, node_id: UUID, now: datetime) -> int:
     node.state, node.session_id = NodeState.NOT_READY, ""
     node.version += 1
     node.save(update_fields=["state", "session_id", "version"])
-    lost = _lose_attempts(node, now, seconds=int(silent_for.total_seconds()))
-    _announce(node, now)
+    seconds = int(silent_for.total_seconds())
+    lost = _lose_attempts(node, now, why=f"node {node.name} silent for {seconds} s")
+    _announce([node], now)
     return lost
 
 
-def _lose_attempts(node: Node, now: datetime, *, seconds: int) -> int:
+def give_up_all(*, now: datetime, why: str) -> int:
+    """Declare every agent's node NotReady and its attempts Lost; return how many attempts.
+
+    For an installation that knows itself out of date, as one restored from a backup: the caller
+    has waited until no task can run any more.
+    """
+    lost = 0
+    known = Node.objects.select_for_update(no_key=True).exclude(state=NodeState.REMOVED)
+    for node in known.filter(kind=NodeKind.AGENT).order_by("id"):
+        lost += _lose_attempts(node, now, why=why)
+        if node.state == NodeState.READY:
+            node.state = NodeState.NOT_READY
+        node.session_id = ""
+        node.version += 1
+        node.save(update_fields=["state", "session_id", "version"])
+    return lost
+
+
+def _lose_attempts(node: Node, now: datetime, *, why: str) -> int:
     batch = Batch(now=now, actor_label="reconcile")
     live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
     works = batch.lock(sorted(set(live.values_list("job_id", flat=True))))
     by_job = {work.job.id: work for work in works}
     lost = list(live.select_related("task"))
-    known = Exit(reason_code="NodeLost", message=f"node {node.name} silent for {seconds} s")
+    known = Exit(reason_code="NodeLost", message=why)
     for attempt in lost:
         work = by_job[attempt.job_id]
         work.take([attempt])
@@ -428,16 +497,16 @@ def _edit(
             now=now,
             reason=reason,
         )
-        _announce(node, now)
+        _announce([node], now)
     return node
 
 
-def _announce(node: Node, now: datetime) -> None:
-    hints = [
-        topics.Hint(topics.node(node.id), "state"),
-        topics.Hint(topics.cluster(node.cluster_id), "state"),
-    ]
+def _announce(nodes: Sequence[Node], now: datetime) -> None:
+    clusters = sorted({node.cluster_id for node in nodes})
+    hints = [topics.Hint(topics.node(node.id), "state") for node in nodes]
+    hints += [topics.Hint(topics.cluster(one), "state") for one in clusters]
     message = topics.message(hints)
     if message is not None:
         outbox.publish_many([message], now=now)
-    notify.notify(notify.SCHEDULE, str(node.cluster_id))
+    for one in clusters:
+        notify.notify(notify.SCHEDULE, str(one))

@@ -56,6 +56,31 @@ def test_join_token_works_once(
     assert Node.objects.count() == 1
 
 
+def test_fleet_joins_and_runs_by_one_command(installed: Installed, gateway: GatewayProcess) -> None:
+    """Simulated nodes join all at once, and a larger number later joins only what is missing."""
+    shape = ("--simulate", "gpus=8,cpu=64,memory=512Gi")
+    five = AgentUnderTest(*shape, "--nodes", "5", "--name", "sim")
+    seven = AgentUnderTest(*shape, "--nodes", "7", "--name", "sim")
+    seven.data = five.data
+    token = five.data / "token"
+    ready = Node.objects.filter(state="Ready", is_simulated=True).order_by("name")
+    try:
+        token.write_text(installed.join_token(uses=5))
+        five.join_with(gateway.url, token)
+        five.start()
+        wait_for(lambda: ready.count() == 5)
+        five.kill()
+
+        token.write_text(installed.join_token(uses=2))
+        seven.join_with(gateway.url, token)
+        seven.start()
+        wait_for(lambda: ready.count() == 7)
+    finally:
+        seven.clean_up()
+    names = ready.values_list("name", flat=True)
+    assert list(names) == [f"sim-{number}" for number in range(7)]
+
+
 @pytest.fixture
 def agent(installed: Installed, gateway: GatewayProcess) -> Iterator[AgentUnderTest]:
     running = AgentUnderTest()

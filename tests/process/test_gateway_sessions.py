@@ -296,7 +296,12 @@ def test_refused_launch_is_tried_elsewhere(installed: Installed, raw: RawNode) -
         (b'{"token": 1, "name": "x"}', 400, "bad_request"),
         (b'{"token": "t", "name": "../x"}', 400, "bad_name"),
         (b'{"token": "t", "name": "x"}', 403, "join_token_unknown"),
-        (b"x" * 20_000, 413, "too_large"),
+        (b'{"token": "t", "names": []}', 400, "bad_request"),
+        (b'{"token": "t", "names": "x"}', 400, "bad_request"),
+        (b'{"token": "t", "names": [["x"]]}', 400, "bad_request"),
+        (b'{"token": "t", "names": ["x", "../x"]}', 400, "bad_name"),
+        (b'{"token": "t", "names": [%s"x"]}' % (b'"x",' * 200), 400, "bad_request"),
+        (b"x" * 70_000, 413, "too_large"),
     ],
 )
 def test_join_with_nonsense(gateway: GatewayProcess, body: bytes, status: int, code: str) -> None:

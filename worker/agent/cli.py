@@ -36,6 +36,8 @@ LOCK_FILE: Final = "agent.lock"
 EXIT_USAGE: Final = 2
 FROM_STDIN: Final = "-"
 EXIT_SUPERSEDED: Final = 4
+OPENING_AT_ONCE: Final = 16
+"""Sessions of a fleet that wait for their Welcome: all at once, the last would time out."""
 
 
 class RunError(Exception):
@@ -70,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     join.add_argument("--data", required=True, type=Path, help="the agent's own folder")
     join.add_argument("--name", default=_host_name(), help="default: the host name")
     join.add_argument(
-        "--nodes", type=int, help="join this many nodes to be simulated by one process"
+        "--nodes",
+        type=_positive,
+        help="join this many nodes to be simulated by one process; those that did are left alone",
     )
     run = commands.add_parser("run", help="run the tasks that this node is given")
     run.add_argument("--data", required=True, type=Path, help="the folder given to join")
@@ -79,9 +83,18 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--name", default=_host_name(), help="to join under; default: the host name")
     run.add_argument("--simulate", metavar="SHAPE", help=f"pretend a machine: {EXAMPLE}")
     run.add_argument(
-        "--nodes", type=int, help="simulated only: stand for this many of the joined nodes"
+        "--nodes",
+        type=_positive,
+        help="simulated only: stand for this many nodes; missing ones join by --token-file",
     )
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a number of nodes; give 1 or more")
+    return number
 
 
 def _join(options: argparse.Namespace) -> int:
@@ -90,15 +103,30 @@ def _join(options: argparse.Namespace) -> int:
     else:
         token = sys.stdin.read().strip() if options.token == FROM_STDIN else options.token
     settings = _load_config(options.data)
-    folders = [(options.data, options.name)]
     if options.nodes is not None:
-        folders = [
-            (options.data / "nodes" / str(number), f"{options.name}-{number}")
-            for number in range(options.nodes)
-        ]
-    for folder, name in folders:
-        _join_one(options.server, token, name, folder, settings)
+        _join_fleet(options, token, settings)
+    else:
+        _join_one(options.server, token, options.name, options.data, settings)
     return 0
+
+
+def _join_fleet(options: argparse.Namespace, token: str, settings: AgentConfig) -> None:
+    """Join those of the nodes 0, 1, ... that have not joined yet."""
+    wanted = {
+        f"{options.name}-{number}": options.data / "nodes" / str(number)
+        for number in range(options.nodes)
+    }
+    missing = {
+        name: folder for name, folder in wanted.items() if not (folder / identity.FILE).exists()
+    }
+    if not missing:
+        raise JoinError(f"{options.data} already holds {options.nodes} nodes; run them")
+    joined = identity.join_fleet(
+        server=options.server, token=token, folders=missing, ca_file=settings.ca_file
+    )
+    names = list(missing)
+    span = f"{names[0]} to {names[-1]}: {len(joined)} nodes"
+    print(f"joined {options.server} as {span}", flush=True)
 
 
 def _join_one(server: str, token: str, name: str, folder: Path, settings: AgentConfig) -> None:
@@ -127,11 +155,8 @@ def _run(options: argparse.Namespace) -> int:
     data.mkdir(mode=0o711, parents=True, exist_ok=True)
     with _only_agent(data):
         settings = _load_config(data)
-        if options.server and options.token_file and not (data / identity.FILE).exists():
-            token = _read_token(options.token_file)
-            _join_one(options.server, token, options.name, data, settings)
-        elif options.server and (data / identity.FILE).exists():
-            identity.move(data, options.server)
+        if options.server:
+            _join_or_move(options, settings)
         folders = _node_folders(data, options.nodes)
         if len(folders) > 1 and shape is None:
             raise RunError(
@@ -140,15 +165,37 @@ def _run(options: argparse.Namespace) -> int:
         return asyncio.run(_serve(folders, settings, shape))
 
 
+def _join_or_move(options: argparse.Namespace, settings: AgentConfig) -> None:
+    """Join what has not joined yet, if a token is at hand; tell the rest where the gateway is."""
+    data: Path = options.data
+    joined = _joined_folders(data)
+    for folder in joined:
+        identity.move(folder, options.server)
+    if options.token_file is None or (data / identity.FILE).exists():
+        return
+    if options.nodes is None:
+        if not joined:
+            token = _read_token(options.token_file)
+            _join_one(options.server, token, options.name, data, settings)
+    elif len(joined) < options.nodes:
+        _join_fleet(options, _read_token(options.token_file), settings)
+
+
+def _joined_folders(data: Path) -> list[Path]:
+    """Return the folders of the nodes that joined: the data folder itself, or those of a fleet."""
+    if (data / identity.FILE).exists():
+        return [data]
+    found = sorted(data.glob(f"nodes/*/{identity.FILE}"), key=lambda path: int(path.parent.name))
+    return [path.parent for path in found]
+
+
 def _load_config(data: Path) -> AgentConfig:
     return config.load(data / CONFIG_FILE)
 
 
 def _node_folders(data: Path, count: int | None) -> list[Path]:
-    if (data / identity.FILE).exists():
-        return [data]
-    found = sorted(data.glob(f"nodes/*/{identity.FILE}"), key=lambda path: int(path.parent.name))
-    folders = [path.parent for path in found][:count]
+    found = _joined_folders(data)
+    folders = found[:count]
     if not folders or (count is not None and len(folders) < count):
         raise RunError(f"{data} holds {len(found)} joined nodes; join first (terrace-agent join)")
     return folders
@@ -182,8 +229,10 @@ async def _serve(folders: list[Path], settings: AgentConfig, shape: Shape | None
     for node, _ in nodes:
         node.load()
     leave, end = _listen_to_signals()
+    turn = asyncio.Semaphore(OPENING_AT_ONCE)
     sessions = [
-        NodeSession(node=node, identity=who, ca_file=settings.ca_file) for node, who in nodes
+        NodeSession(node=node, identity=who, ca_file=settings.ca_file, turn=turn)
+        for node, who in nodes
     ]
     superseded = asyncio.gather(*(session.run() for session in sessions))
     wait = _wait_for_end(leave, end, [node for node, _ in nodes])

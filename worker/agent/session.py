@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-import ssl
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from worker import protocol
-from worker.agent.identity import Identity
+from worker.agent.identity import Identity, tls_context
 from worker.agent.node import Node
 from worker.protocol import (
     Ack,
@@ -69,9 +69,13 @@ LOST: Final = (
 class NodeSession:
     """The connection of one node."""
 
-    def __init__(self, *, node: Node, identity: Identity, ca_file: str = "") -> None:
+    def __init__(
+        self, *, node: Node, identity: Identity, turn: asyncio.Semaphore, ca_file: str = ""
+    ) -> None:
+        """`turn` limits how many nodes of one process open a session at the same time."""
         self._node = node
         self._identity = identity
+        self._turn = turn
         self._ca_file = ca_file
         self._last_answer = 0.0
 
@@ -118,8 +122,8 @@ class NodeSession:
         scheme = "wss" if parts.scheme == "https" else "ws"
         context = None
         if scheme == "wss":
-            context = ssl.create_default_context(cafile=self._ca_file or None)
-        async with connect(
+            context = tls_context(self._ca_file)
+        opening = connect(
             f"{scheme}://{parts.netloc}{parts.path}/agent/session",
             additional_headers={"Authorization": f"Bearer {self._identity.credential}"},
             ssl=context,
@@ -128,10 +132,13 @@ class NodeSession:
             compression=None,
             ping_interval=None,
             close_timeout=2,
-        ) as connection:
-            sent_at = linux.boot_seconds()
-            await connection.send(protocol.encode(self._node.hello()))
-            welcome = await self._read_welcome(connection)
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            async with self._turn:
+                connection = await stack.enter_async_context(opening)
+                sent_at = linux.boot_seconds()
+                await connection.send(protocol.encode(self._node.hello()))
+                welcome = await self._read_welcome(connection)
             on_open()
             self._last_answer = linux.boot_seconds()
             self._node.begin_session(welcome.session)

@@ -1,6 +1,6 @@
 """What the gateway answers: joins, sessions and files for agents; health for operators.
 
-- `POST /agent/join`: a one-use token for a node and its credential.
+- `POST /agent/join`: a token for a node and its credential, or for many simulated ones.
 - WebSocket `/agent/session`: the node's session.
 - `GET /agent/v1/files/ID`: a file that an attempt of the node needs.
 - `POST /agent/v1/outputs/ATTEMPT?path=PATH`: a file that a task left.
@@ -35,7 +35,9 @@ from worker.protocol import SUPERSEDED
 
 log = structlog.get_logger(__name__)
 
-JOIN_BODY_BYTES: Final = 16_384
+JOIN_BODY_BYTES: Final = 65_536
+JOIN_NAMES: Final = 200
+"""With names of the greatest length so many fit into the body."""
 AGAIN_SECONDS: Final = 1.0
 FILE_CHUNK_BYTES: Final = 1 << 18
 BEARER: Final = "Bearer "
@@ -179,30 +181,19 @@ class Gateway:
             case _:
                 raise HttpError(404, "not_found", "there is nothing here")
 
-    async def _join(self, receive: Receive) -> dict[str, str]:
+    async def _join(self, receive: Receive) -> dict[str, Any]:
         body = await _read_body(receive, JOIN_BODY_BYTES)
+        token, names, is_fleet = _read_join(body)
         try:
-            document = json.loads(body)
-            token, name = document["token"], document["name"]
-        except (ValueError, KeyError, TypeError):
-            raise HttpError(
-                400, "bad_request", 'expected {"token": "...", "name": "..."}'
-            ) from None
-        if not isinstance(token, str) or not isinstance(name, str):
-            raise HttpError(400, "bad_request", "token and name are strings")
-        if not NODE_NAME.fullmatch(name):
-            raise HttpError(
-                400, "bad_name", "name: 1 to 253 of a-z, 0-9, - and ., as in a host name; --name"
-            )
-        try:
-            joined = await in_thread(border.join, token, name)
+            joined = await in_thread(border.join, token, names)
         except (Denied, Conflict) as error:
             metrics.REFUSED.labels("join").inc()
-            log.warning("join.refused", code=error.code, name=name)
+            log.warning("join.refused", code=error.code, name=names[0], nodes=len(names))
             status = 403 if isinstance(error, Denied) else 409
             raise HttpError(status, error.code, sentence(error.code, error.params)) from error
-        log.info("join.accepted", node=joined.node, name=name)
-        return {"node": joined.node, "credential": joined.credential}
+        log.info("join.accepted", node=joined[0].node, name=names[0], nodes=len(names))
+        replies = [{"node": one.node, "credential": one.credential} for one in joined]
+        return {"nodes": replies} if is_fleet else replies[0]
 
     async def _send_file(self, scope: Scope, file_id: str, send: Send) -> None:
         node = await self._authenticate(scope)
@@ -247,6 +238,31 @@ async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         except Exception:  # top of a loop
             log.exception("gateway.work_ended", work=work.__qualname__)
         await asyncio.sleep(AGAIN_SECONDS)
+
+
+def _read_join(body: bytes) -> tuple[str, list[str], bool]:
+    """Return token, names, and whether they are those of a fleet: `names` instead of `name`.
+
+    Raises:
+        HttpError: the body is not such an object, or a name cannot be one.
+    """
+    try:
+        document = json.loads(body)
+        token, is_fleet = document["token"], "names" in document
+        names = document["names"] if is_fleet else [document["name"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise HttpError(
+            400, "bad_request", 'expected {"token": "...", "name": "..."} or "names": [...]'
+        ) from None
+    if not isinstance(names, list) or not 1 <= len(names) <= JOIN_NAMES:
+        raise HttpError(400, "bad_request", f"names is a list of 1 to {JOIN_NAMES} names")
+    if not all(isinstance(one, str) for one in (token, *names)):
+        raise HttpError(400, "bad_request", "token and name are strings")
+    if not all(NODE_NAME.fullmatch(name) for name in names):
+        raise HttpError(
+            400, "bad_name", "name: 1 to 253 of a-z, 0-9, - and ., as in a host name; --name"
+        )
+    return token, names, is_fleet
 
 
 async def _read_body(receive: Receive, limit: int) -> bytes:

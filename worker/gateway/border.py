@@ -12,7 +12,7 @@ from uuid import UUID
 import structlog
 from django.core.files.base import File
 from django.core.files.storage import default_storage
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError
 
 from scheduling.domain import clock, files, launches, nodes, reports
 from scheduling.models import Node
@@ -55,15 +55,15 @@ def ping() -> None:
     clock.database_now()
 
 
-def join(token: str, name: str) -> Joined:
-    """Exchange a one-use token.
+def join(token: str, names: Sequence[str]) -> list[Joined]:
+    """Exchange a token for nodes of these names, all or none.
 
     Raises:
-        Denied: the token is unknown, used up or expired.
-        Conflict: another node has the name.
+        Denied: the token is unknown, expired, or not good for so many nodes.
+        Conflict: another node has one of the names.
     """
-    node, credential = nodes.join(token=token, name=name, now=clock.database_now())
-    return Joined(node=str(node.id), credential=credential)
+    joined = nodes.join_many(token=token, names=names, now=clock.database_now())
+    return [Joined(node=str(node.id), credential=credential) for node, credential in joined]
 
 
 def authenticate(credential: str) -> UUID | None:
@@ -94,13 +94,7 @@ def open_session(node_id: UUID, hello: Hello, peer: str) -> nodes.Session:
 
 def renew(sessions: Collection[tuple[UUID, str]]) -> set[tuple[UUID, str]]:
     """Note that these nodes live; return those sessions that are still their node's current one."""
-    with transaction.atomic():
-        now = clock.database_now()
-        return {
-            (node_id, session)
-            for node_id, session in sorted(sessions)  # one order for all copies: no deadlock
-            if nodes.heartbeat(node_id=node_id, session_id=session, now=now)
-        }
+    return nodes.heartbeats(sessions=sessions, now=clock.database_now())
 
 
 def why_stale(node_id: UUID, session: str) -> str:

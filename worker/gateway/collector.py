@@ -1,5 +1,7 @@
 """Commit reports in batches: at most 100 or what came within 50 ms, in one transaction.
 
+Mere measurements wait up to half a second for others; anything else takes them along.
+
 A report is acknowledged after its commit and never before. What cannot be committed is not kept:
 the session ends, and the agent repeats it all in its next one.
 """
@@ -29,6 +31,8 @@ BATCH_REPORTS: Final = 100
 BATCH_SECONDS: Final = 0.05
 QUIET_SECONDS: Final = 0.005
 """When nothing comes for so long a batch is closed: alone, a report waits no longer than this."""
+USAGE_SECONDS: Final = 0.5
+"""So long a batch of mere measurements waits for more: hundreds of nodes send one each 5 s."""
 
 
 STALE_MESSAGES: Final = {
@@ -93,13 +97,18 @@ class Collector:
     async def _next_batch(self) -> list[Arrived]:
         batch = [await self._reports.get()]
         loop = asyncio.get_running_loop()
-        closes_at = loop.time() + BATCH_SECONDS
-        while len(batch) < BATCH_REPORTS and (left := closes_at - loop.time()) > 0:
+        begun_at = loop.time()
+        is_urgent = batch[0].is_urgent
+        while len(batch) < BATCH_REPORTS:
+            left = begun_at + (BATCH_SECONDS if is_urgent else USAGE_SECONDS) - loop.time()
+            if left <= 0:
+                break
             try:
-                async with asyncio.timeout(min(left, QUIET_SECONDS)):
+                async with asyncio.timeout(min(left, QUIET_SECONDS) if is_urgent else left):
                     batch.append(await self._reports.get())
             except TimeoutError:
                 break
+            is_urgent = is_urgent or batch[-1].is_urgent
         return batch
 
     async def _commit(self, groups: list[list[Arrived]]) -> None:

@@ -74,6 +74,12 @@ class Arrived:
     report: Report
     at: float
 
+    @property
+    def is_urgent(self) -> bool:
+        """Tell whether somebody waits for it: anything but measurements of use."""
+        report = self.report
+        return bool(report.attempts or report.logs or report.metrics or report.devices)
+
 
 class Handler(Protocol):
     """What is done with what a session hears."""

@@ -284,7 +284,7 @@ def test_reconcile_gives_up_silent_nodes(site: Site) -> None:
     readings = iter((0.0, limit - 0.1, limit))
     loop, lease = ReconcileLoop(lambda: next(readings)), held("reconcile", epoch)
     long_ago = site.now - timedelta(days=1)
-    nodes.heartbeat(node_id=node.id, session_id=node.session_id, now=long_ago)
+    nodes.heartbeats(sessions=[(node.id, node.session_id)], now=long_ago)
 
     loop.turn(lease)
     assert [a.state for a in Attempt.objects.filter(job=job)] != ["Lost"]

@@ -63,6 +63,54 @@ def test_name_of_a_live_node_is_taken(site: Site) -> None:
     assert (again.id, again.state) == (node.id, "Joining")
 
 
+def test_fleet_joins_as_a_whole(site: Site) -> None:
+    """Many simulated nodes use one token at once: all join, each with a credential of its own."""
+    token, secret = nodes.join_token_create(
+        actor=site.admin, cluster=site.cluster, now=site.now, uses=5
+    )
+    gone = site.node()
+    nodes.remove(actor=site.admin, node_id=gone.id, now=site.now)
+
+    joined = nodes.join_many(token=secret, names=["sim-0", gone.name, "sim-1"], now=site.now)
+
+    assert [node.name for node, _ in joined] == ["sim-0", gone.name, "sim-1"]
+    assert [nodes.authenticate(credential) for _, credential in joined] == [
+        node for node, _ in joined
+    ]
+    assert {node.labels["kubernetes.io/hostname"] for node, _ in joined} == {
+        "sim-0", gone.name, "sim-1"
+    }  # fmt: skip
+    assert set(Node.objects.values_list("name", "state")) == {
+        ("sim-0", "Joining"), (gone.name, "Joining"), ("sim-1", "Joining")
+    }  # fmt: skip
+    token.refresh_from_db()
+    assert token.uses_left == 2
+    assert AuditRow.objects.filter(action="node.join").count() == 4
+
+
+@pytest.mark.parametrize(
+    ("names", "refusal"),
+    [
+        (["a", "b", "c"], "join_token_too_few"),
+        (["a", "a"], "node_name_taken"),
+        (["a", "taken"], "node_name_taken"),
+    ],
+)
+def test_fleet_joins_not_in_part(site: Site, names: list[str], refusal: str) -> None:
+    """What cannot join as a whole does not join at all, and uses nothing of the token up."""
+    token, secret = nodes.join_token_create(
+        actor=site.admin, cluster=site.cluster, now=site.now, uses=3
+    )
+    nodes.join(token=secret, name="taken", now=site.now)
+
+    with pytest.raises((Denied, Conflict), match=refusal):
+        nodes.join_many(token=secret, names=names, now=site.now)
+
+    token.refresh_from_db()
+    assert token.uses_left == 2
+    assert [node.name for node in Node.objects.all()] == ["taken"]
+
+
 def test_only_administrators_make_tokens(site: Site, people: People) -> None:
     """A tenant's administrator sees nodes but cannot add one."""
     with pytest.raises(Denied):
@@ -90,8 +138,8 @@ def test_newer_session_wins(site: Site) -> None:
 
     reopen(site, node)
 
-    assert not nodes.heartbeat(node_id=node.id, session_id=old, now=site.now)
-    assert nodes.heartbeat(node_id=node.id, session_id=node.session_id, now=site.now)
+    assert not nodes.heartbeats(sessions=[(node.id, old)], now=site.now)
+    assert nodes.heartbeats(sessions=[(node.id, node.session_id)], now=site.now)
     assert node_row(node).session_epoch == 2
 
 
@@ -161,7 +209,7 @@ def test_silent_node_is_given_up_after_its_lease(site: Site) -> None:
     site.cycle()
 
     assert node_row(node).state == "NotReady"
-    assert not nodes.heartbeat(node_id=node.id, session_id=node.session_id, now=site.now)
+    assert not nodes.heartbeats(sessions=[(node.id, node.session_id)], now=site.now)
     states = Attempt.objects.filter(job=job).order_by("number").values_list("state", "node_id")
     assert list(states) == [("Lost", node.id), ("Bound", other.id)]
     assert fresh(job).retry_count == 0
@@ -171,7 +219,7 @@ def test_node_that_came_back_in_time_is_not_given_up(site: Site) -> None:
     """Between the look and the lock a heartbeat may have come: then nothing is lost."""
     node = site.node()
     job = site.started()
-    nodes.heartbeat(node_id=node.id, session_id=node.session_id, now=site.later(60))
+    nodes.heartbeats(sessions=[(node.id, node.session_id)], now=site.later(60))
 
     with transaction.atomic():
         assert nodes.give_up(node_id=node.id, now=site.now) == 0

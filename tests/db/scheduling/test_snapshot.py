@@ -50,9 +50,27 @@ def test_heartbeats_change_nothing(site: Site) -> None:
     node = site.node()
     before = refresh(site)
 
-    nodes.heartbeat(node_id=node.id, session_id=node.session_id, now=site.later(3))
+    nodes.heartbeats(sessions=[(node.id, node.session_id)], now=site.later(3))
 
     assert refresh(site).nodes is before.nodes
+
+
+@pytest.mark.django_db(transaction=True)
+def test_heartbeats_mark_no_row(site: Site) -> None:
+    """What is only heard of need not be read again; what changes, or says so, has to be."""
+    node = site.node()
+    marked = Node.objects.filter(id=node.id).values_list("changed_xid", flat=True)
+    before = marked.get()
+
+    nodes.heartbeats(sessions=[(node.id, node.session_id)], now=site.later(3))
+    Node.objects.filter(id=node.id).update(report_seq=7)
+    after_heartbeat = marked.get()
+    Node.objects.filter(id=node.id).update(allocatable=Node.objects.get(id=node.id).allocatable)
+    after_notice = marked.get()
+    Node.objects.filter(id=node.id).update(is_cordoned=True, report_seq=8)
+
+    assert after_heartbeat == before
+    assert before < after_notice < marked.get()
 
 
 def test_warm_equals_cold(site: Site) -> None:

@@ -63,6 +63,14 @@ def test_join_token_is_shown_once(site: Site, browse: Browse) -> None:
     assert secret not in JoinToken.objects.get().secret_hash
 
 
+def test_token_of_a_fleet_comes_with_its_command(site: Site, browse: Browse) -> None:
+    """Who asks for several nodes is told how one process joins and stands for all of them."""
+    made = browse(site.people.root).post("/cluster/join/", {"fleet": "40"}).content.decode()
+
+    assert "--nodes 40 --simulate" in made
+    assert JoinToken.objects.get().uses_left == 40
+
+
 def test_node_is_cordoned_by_root_alone(site: Site, browse: Browse) -> None:
     """Root cordons and uncordons; an org administrator is refused."""
     url = "/cluster/nodes/gpu-01/act/"
