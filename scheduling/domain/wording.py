@@ -76,8 +76,8 @@ SENTENCES: dict[str, str | Promise] = {
         " “{queue}”, {available} available."
     ),
     ReasonCode.GANG_INCOMPLETE: _(
-        "{min_available} tasks must start together; {placeable} would fit now ({nodes} nodes"
-        " looked at: {histogram})."
+        "{min_available} tasks must start together; {placeable} would fit now (nodes looked at:"
+        " {nodes}; {histogram})."
     ),
     ReasonCode.QUEUE_SHARE: _(
         "Queue “{queue}” has its share: {allocated} {resource} in use of {deserved} deserved,"
@@ -192,6 +192,12 @@ SENTENCES: dict[str, str | Promise] = {
         " ETag."
     ),
     "bad_cursor": _("The page address “{cursor}” was damaged; start again from the first page."),
+    "view_name_missing": _("Give the view a name, by which its tab is found again."),
+    "view_name_too_long": _("The name of a view has at most {limit} characters; shorten it."),
+    "view_filters_too_long": _(
+        "The filters of a view have at most {limit} characters; leave some out."
+    ),
+    "too_many_views": _("You have {limit} views, which is the most; delete one of them first."),
     "form_damaged": _("A part of the form did not arrive; reload the page and try again."),
     # Queues.
     "queue_name_taken": _(
@@ -419,8 +425,9 @@ def _shown(name: str, value: Any, resource: str) -> Any:
     if resource and name in AMOUNT_PARAMS and isinstance(value, int):
         return amount(resource, value)
     if isinstance(value, Mapping):
-        is_histogram = name == "histogram"
-        return (histogram_words if is_histogram else _counts)(value) or "-"
+        if name == "histogram":
+            return histogram_words(value) or gettext("none refuses a task alone, they fill up")
+        return _counts(value) or "-"
     if isinstance(value, (list, tuple)):
         return ", ".join(str(one) for one in value)
     if isinstance(value, float):
