@@ -8,6 +8,7 @@ from tenants.models.idempotency import IdempotencyKey
 from tenants.models.org import OrgClosure, OrgUnit, OrgUnitKind
 from tenants.models.outbox import OutboxRow
 from tenants.models.personal import NotificationChoice, SavedView
+from tenants.models.secret import Secret, SecretKind
 from tenants.models.token import ApiToken
 from tenants.models.user import User
 
@@ -27,5 +28,7 @@ __all__ = [
     "OrgUnitKind",
     "OutboxRow",
     "SavedView",
+    "Secret",
+    "SecretKind",
     "User",
 ]
