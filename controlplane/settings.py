@@ -20,6 +20,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from controlplane import env
 from controlplane.supervisor import services
+from tenants.domain import sealing
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -61,6 +62,13 @@ else:
     SECRET_KEY = _required("SECRET_KEY", env.secret("SECRET_KEY"))
     PUBLIC_URL = _required("PUBLIC_URL", env.origin("PUBLIC_URL"))
     TERRACE_GATEWAY_URL = _required("TERRACE_GATEWAY_URL", env.origin("TERRACE_GATEWAY_URL"))
+
+# Seals the secrets of units. Only web and the gateway need it; without it there are no secrets.
+_secrets_key = env.secret("TERRACE_SECRETS_KEY", _services.secrets_key if _services else "")
+try:
+    TERRACE_SECRETS_KEYRING = sealing.Keyring(sealing.read_keys(_secrets_key))
+except sealing.UnusableKeyError as error:
+    raise ImproperlyConfigured(f"TERRACE_SECRETS_KEY: {error}") from error
 
 DEBUG = False  # never: stack traces are for the log, and check_all refuses True
 

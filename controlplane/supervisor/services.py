@@ -21,6 +21,7 @@ class Services:
     secret_key: str
     public_url: str
     gateway_url: str
+    secrets_key: str = ""
 
 
 def read(data_folder: Path) -> Services | None:
