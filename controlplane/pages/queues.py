@@ -17,15 +17,18 @@ from controlplane.charts import bullets as bullet_charts
 from controlplane.charts import queue_tree as tree_chart
 from controlplane.forms import queues as forms
 from controlplane.forms.queues import QueueForm
+from controlplane.pages.changes import effect_context, title_for
 from controlplane.pages.fragments import with_groups
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
-from scheduling.domain import queue_preview
+from scheduling.domain import change_sets, queue_preview
 from scheduling.domain import queues as queue_domain
+from scheduling.domain.change_sets import Need
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.jobs import JobFilter, list_jobs
 from scheduling.domain.queries.queues import QueueRow
+from scheduling.domain.queue_changes import QueueEdit
 from scheduling.models import Cluster, Queue
 from tenants.domain.access import Actor, Verb, reads
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
@@ -84,8 +87,9 @@ def edit(request: PageRequest) -> HttpResponse:
     """Check what was typed, show its effect, or apply it."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     form = forms.form_of_post(request.POST)
-    if request.POST.get("action") == "apply":
-        return _apply(request, cluster, form)
+    action = request.POST.get("action")
+    if action in {"apply", "keep"}:
+        return _apply(request, cluster, form, is_kept=action == "keep")
     return _preview(request, form)
 
 
@@ -102,9 +106,8 @@ def _preview(request: PageRequest, form: QueueForm) -> HttpResponse:
     context: dict[str, object] = {"form": form, "edits": edits, "resource": form.resource}
     if edits and form.is_valid:
         try:
-            context["preview"] = queue_preview.preview_edits(
-                actor=request.actor, edits=edits, now=now()
-            )
+            found = queue_preview.preview_edits(actor=request.actor, edits=edits, now=now())
+            context |= effect_context(found)
         except Invalid as error:
             form.take(error.problems, _names(request, form))
         except Conflict as error:
@@ -122,7 +125,9 @@ def _preview(request: PageRequest, form: QueueForm) -> HttpResponse:
     return render_page(request, template, context, section=SECTION)
 
 
-def _apply(request: PageRequest, cluster: Cluster, form: QueueForm) -> HttpResponse:
+def _apply(
+    request: PageRequest, cluster: Cluster, form: QueueForm, *, is_kept: bool
+) -> HttpResponse:
     edits = form.edits()
     target = f"{reverse('pages:queue_tree')}?resource={form.resource}"
     if form.is_valid and not edits:
@@ -130,7 +135,9 @@ def _apply(request: PageRequest, cluster: Cluster, form: QueueForm) -> HttpRespo
         return HttpResponseRedirect(target)
     if form.is_valid:
         try:
-            changed = queue_domain.edit_queues(
+            if is_kept or _need(request, edits) != Need.NOTHING:
+                return _keep(request, cluster, edits, is_asked=is_kept)
+            changed = change_sets.edit_now(
                 actor=request.actor,
                 edits=edits,
                 now=now(),
@@ -146,6 +153,34 @@ def _apply(request: PageRequest, cluster: Cluster, form: QueueForm) -> HttpRespo
             return HttpResponseRedirect(target)
     rows = queue_queries.tree(request.actor, cluster.id)
     return _show_tree(request, cluster, rows, form.resource, form, status=422)
+
+
+def _need(request: PageRequest, edits: Sequence[QueueEdit]) -> Need:
+    """Say whether so large a change is to be looked at or confirmed before it is made."""
+    found = queue_preview.preview_edits(actor=request.actor, edits=edits, now=now())
+    return change_sets.need_of(found.impact)
+
+
+def _keep(
+    request: PageRequest, cluster: Cluster, edits: Sequence[QueueEdit], *, is_asked: bool
+) -> HttpResponse:
+    """Keep what was typed as a change set and go on there."""
+    queues = Queue.objects.filter(id__in=[edit.queue_id for edit in edits]).order_by("name")
+    row = change_sets.create(
+        actor=request.actor,
+        cluster_id=cluster.id,
+        title=title_for(list(queues)),
+        edits=edits,
+        reason=request.POST.get("reason", "")[:500],
+        now=now(),
+    )
+    if is_asked:
+        messages.success(request, _("Kept as a draft; nothing is applied yet."))
+    else:
+        change_sets.validate(actor=request.actor, change_set_id=row.id, now=now())
+        text = _("It takes so much from those who run now that it was kept as a change set.")
+        messages.warning(request, text)
+    return HttpResponseRedirect(reverse("pages:change", args=[row.id]))
 
 
 def _conflict(request: PageRequest, form: QueueForm, error: Conflict) -> HttpResponse:

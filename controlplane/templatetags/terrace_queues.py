@@ -4,6 +4,7 @@ from typing import Any
 
 from django import template
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext_lazy
 
 from controlplane.charts.bullets import bullet
 from controlplane.forms.queues import QueueFields
@@ -42,3 +43,23 @@ def queue_input(fields: QueueFields, name: str, queue: str) -> dict[str, Any]:
         "label": label % {"queue": queue},
         "errors": fields.errors.get(name, []),
     }
+
+
+_CHANGE_STATES = {
+    "draft": ("queued", pgettext_lazy("state", "Draft")),
+    "validated": ("queued", pgettext_lazy("state", "Checked")),
+    "in_review": ("pending", pgettext_lazy("state", "In review")),
+    "approved": ("succeeded", pgettext_lazy("state", "Approved")),
+    "scheduled": ("pending", pgettext_lazy("state", "Scheduled")),
+    "applied": ("running", pgettext_lazy("state", "In force")),
+    "reverted": ("held", pgettext_lazy("state", "Reverted")),
+    "rejected": ("failed", pgettext_lazy("state", "Sent back")),
+    "failed": ("failed", pgettext_lazy("state", "Refused")),
+}
+
+
+@register.inclusion_tag("_chip.html")
+def change_chip(state: str) -> dict[str, object]:
+    """Draw how far a change set has come."""
+    token, label = _CHANGE_STATES.get(state, ("unknown", state))
+    return {"state": token, "label": label}

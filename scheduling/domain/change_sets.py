@@ -12,7 +12,7 @@ reverts must manage the parents of all queues concerned, at that moment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -94,7 +94,7 @@ def create(  # noqa: PLR0913 - by keyword
         Invalid: no title, the root or one queue twice is edited.
     """
     _require_title(title)
-    if not edits and not _manages_any(actor):
+    if not edits and not reading.manages_any(actor):
         raise access.refusal(actor, Verb.QUEUE_EDIT, None)
     deed = _Deed(actor, now, reason, request_id)
     with transaction.atomic():
@@ -648,11 +648,11 @@ def _items(deed: _Deed, row: ChangeSet, edits: Sequence[QueueEdit]) -> list[Chan
     row.unit = _common_unit(chosen, tree)
     items = []
     for queue, one in zip(chosen, edits, strict=True):
+        # What the caller says it saw is not believed: a revert would write it.
         seen = seen_of(queue)
         if queue.version != one.expected_version:
-            known = difference(one, queue)
+            known = difference(replace(one, base=None), queue)
             seen |= {each.field: each.base for each in known.fields}
-        seen |= {name: value for name, value in (one.base or {}).items() if name in seen}
         wanted = {name: value for name, value in one.given().items() if value != seen[name]}
         if wanted:
             items.append(_item(row, queue, one.expected_version, seen, wanted))
@@ -732,11 +732,6 @@ def _require_title(title: str) -> None:
         raise Invalid([Problem("title", "length", {"min": 1, "max": LONGEST_TITLE})])
     if not text.isprintable():
         raise Invalid([Problem("title", "not_printable")])
-
-
-def _manages_any(actor: Actor) -> bool:
-    scope = access.reads(actor, Verb.QUEUE_EDIT)
-    return scope.sees_everything or bool(scope.readable_units)
 
 
 def _short(reason: str) -> str:

@@ -18,6 +18,7 @@ from scheduling.models.change_set import ChangeSetState as State
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
 from tenants.domain.errors import NotFound
+from tenants.models import OrgClosure
 
 OPEN = (State.DRAFT, State.VALIDATED, State.IN_REVIEW, State.APPROVED)
 TABS: dict[str, tuple[State, ...]] = {
@@ -87,6 +88,35 @@ def counts(actor: Actor) -> dict[str, int]:
     rows = visible(actor).order_by().values_list("state").annotate(n=Count("id"))
     by_state = dict(rows.values_list("state", "n"))
     return {tab: sum(by_state.get(one, 0) for one in states) for tab, states in TABS.items()}
+
+
+def manages_any(actor: Actor) -> bool:
+    """Tell whether the actor manages the queues of some unit."""
+    scope = access.reads(actor, Verb.QUEUE_EDIT)
+    return scope.sees_everything or bool(scope.readable_units)
+
+
+def may_edit(actor: Actor, row: ChangeSet) -> bool:
+    """Tell whether the actor manages the parents of all its queues; empty, it is its author's."""
+    queue_ids = [item.queue_id for item in row.items.all() if item.queue_id is not None]
+    if not queue_ids:
+        return row.author_id == actor.user_id
+    units = set(
+        Queue.objects.filter(id__in=queue_ids, parent__isnull=False).values_list(
+            "parent__unit_id", flat=True
+        )
+    )
+    return access.allowed(actor, Verb.QUEUE_EDIT, units) == units
+
+
+def editable(actor: Actor, cluster_id: UUID) -> QuerySet[Queue]:
+    """Return the queues whose numbers the actor may plan for, by name."""
+    scope = access.reads(actor, Verb.QUEUE_EDIT)
+    rows = Queue.objects.filter(cluster_id=cluster_id, parent__isnull=False).order_by("name")
+    if scope.sees_everything:
+        return rows
+    below = OrgClosure.objects.filter(ancestor_id__in=scope.readable_units)
+    return rows.filter(parent__unit_id__in=below.values("descendant_id"))
 
 
 def refused(actor: Actor, cluster_id: UUID, *, limit: int = 3) -> list[ChangeSet]:

@@ -23,6 +23,7 @@ LISTS = (
     "/queues/vision/",
     "/activity/",
     "/admin/images/",
+    "/changes/",
 )
 TABS = ("", "tasks/", "timeline/", "logs/", "metrics/", "spec/", "events/", "files/")
 MOST = 15
