@@ -668,6 +668,20 @@ class Session:
             self.apply(entry)
             self.journal.append(entry)
 
+    def withdraw(self, entries: Sequence[Entry]) -> None:
+        """Take placements of this cycle back: their tasks wait again."""
+        gone = {id(entry) for entry in entries}
+        for entry in reversed(entries):
+            self.undo(entry)
+        self.journal[:] = [entry for entry in self.journal if id(entry) not in gone]
+
+    def restore(self, entries: Sequence[Entry]) -> None:
+        """Make placements again that were withdrawn."""
+        for entry in entries:
+            entry.role.pending.remove(entry.task)
+            self.apply(entry)
+            self.journal.append(entry)
+
     def undo(self, entry: Entry) -> None:
         """Reverse one step; the journal is the caller's."""
         job, role, node = entry.job, entry.role, entry.node

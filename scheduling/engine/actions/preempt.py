@@ -12,7 +12,8 @@ from scheduling.engine.actions.evicting import (
     starving_groups,
     victim_keys,
 )
-from scheduling.engine.actions.serving import Lines
+from scheduling.engine.actions.serving import Lines, place_job, serve
+from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit
 from scheduling.engine.session import Group, Session
 from scheduling.engine.views import JobView
 
@@ -29,10 +30,12 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     by_queue: dict[str, list[Group]] = {}
     for group in starving_groups(session):
         by_queue.setdefault(group.first.job.queue, []).append(group)
+    served = {entry.job.queue.name for entry in session.journal}
     hopeful = [
         group
         for name, groups in by_queue.items()
-        if victim_keys(
+        if name in served
+        or victim_keys(
             session,
             NAME,
             session.queues[name],
@@ -70,10 +73,57 @@ class Preempt:
 
     def _make_room(self, job: JobView) -> bool:
         """Evict tasks of the job's queue so that its gang fits; undo everything if it does not."""
-        self.session.swap_base = {q.name: list(q.allocated) for q in job.queue.path}
-        stands = self._search(job)
-        self.session.swap_base = None
+        session = self.session
+        session.swap_base = {q.name: list(q.allocated) for q in job.queue.path}
+        stands = self._search(job) or self._start_instead(job)
+        session.swap_base = None
         return stands
+
+    def _start_instead(self, job: JobView) -> bool:
+        """Start the job, with evictions if need be, in place of what would give way to it anyway.
+
+        Without this a job of lower priority that starts in the gap would be evicted a cycle later.
+        """
+        session = self.session
+        newcomers = self._newcomers(job)
+        if not newcomers:
+            return False
+        session.withdraw(newcomers)
+        if place_job(session, job) is None or self._search(job):
+            self._serve_again(newcomers)
+            return True
+        session.restore(newcomers)
+        return False
+
+    def _newcomers(self, job: JobView) -> list[Entry]:
+        """Return the starts of this cycle that would be evicted for the job in the next one."""
+        session = self.session
+        placed: dict[str, list[Entry]] = {}
+        for entry in session.journal:
+            other = entry.job
+            if other.queue is job.queue and other.job.priority < job.job.priority:
+                placed.setdefault(other.key, []).append(entry)
+        removed = Removed(session.width)
+        found: list[Entry] = []
+        for entries in placed.values():
+            is_new = all(e.kind is EntryKind.PLACE for e in entries)
+            if not is_new or entries[0].job.row.held_count or entries[0].job.key in session.kept:
+                continue
+            tasks = tuple((e.role, e.task, e.node) for e in entries)
+            unit = Unit(entries[0].job, tasks, is_whole=True)
+            claim = Claim(NAME, job, job.roles[0], removed)
+            if all(callback(claim, unit) for callback in session.each("preemptable")):
+                removed.add(unit)
+                found.extend(entries)
+        return found
+
+    def _serve_again(self, newcomers: list[Entry]) -> None:
+        """Let the jobs that gave way start in what is left."""
+        session = self.session
+        rows = {entry.job.key: entry.job.row for entry in newcomers}
+        groups = [Group(session, [row]) for row in rows.values()]
+        session.groups.extend(groups)
+        serve(session, groups, may_grow=False)
 
     def while_lending(self, job: JobView) -> bool:
         """Complete with evictions what idle room alone cannot, once idle room is being lent.
@@ -84,7 +134,7 @@ class Preempt:
         ask = _ask(job)
         if ask in self._misses or not self.session.is_job_starving(job):
             return False
-        if self._search(job):
+        if self._search(job) or self._start_instead(job):
             return True
         self._misses.add(ask)
         return False

@@ -282,14 +282,27 @@ def place_job(session: Session, job: JobView) -> Reason | None:
     return place_roles(session, job)
 
 
-def place_roles(session: Session, job: JobView) -> Reason | None:  # noqa: C901 - one attempt, told in order
+def place_roles(session: Session, job: JobView) -> Reason | None:
     """Place the job's missing tasks, wholly or not at all, or one elastic task.
+
+    Roles in their order; if the gang finds no room so, the largest requests first, since the small
+    tasks fit into what the large ones leave and not the other way round.
+    """
+    reason = _place_in_order(session, job, roles_in_order(session, job))
+    if reason is not None and reason.code is ReasonCode.GANG_INCOMPLETE and len(job.roles) > 1:
+        by_size = sorted(job.roles, key=lambda r: (-r.shape.gpu_milli, -max(r.shape.request[:2])))
+        if by_size != job.roles and _place_in_order(session, job, by_size) is None:
+            return None
+    return reason
+
+
+def _place_in_order(session: Session, job: JobView, roles: list[RoleView]) -> Reason | None:  # noqa: C901 - one attempt, told in order
+    """Place as `place_roles` says, in the order of the roles.
 
     A gang that is complete only with room that is still being freed keeps it as a promise.
     Returns None if something stands, else why nothing could.
     """
     statement = Statement(session)
-    roles = roles_in_order(session, job)
     failed: dict[str, Failure] = {}
     before = job.placed
     was_ready = session.is_job_ready(job)

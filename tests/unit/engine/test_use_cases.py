@@ -170,3 +170,31 @@ def test_nothing_swings_in_a_hundred_cycles() -> None:
         outcome = cycle(settled(outcome))
         assert outcome.evicted == []
     assert sorted(outcome.held.values()) == [3, 3, 4]
+
+
+def test_nothing_starts_in_the_gap_of_a_gang_of_higher_priority_that_could_evict_it() -> None:
+    """A small job does not start in one cycle to be evicted in the next."""
+    outcome = cycle("""
+        nodes  n1: gpu=1
+        nodes  n2: gpu=4
+        queue  a:
+        job    a/old: 1 x gpu=2 running n2*1 phase=Running
+        job    a/small: 1 x gpu=2
+        job    a/urgent: 4 x gpu=1 min=4 priority=1
+    """)
+
+    assert outcome.evicted == ["a/old-0"]
+    assert outcome.pipelined("a/urgent") == 4
+    assert outcome.bound("a/small") == 0
+
+
+def test_the_largest_tasks_of_a_gang_are_placed_first_where_only_that_fits() -> None:
+    """Small tasks placed first would leave one GPU too few on both nodes."""
+    outcome = cycle("""
+        nodes  n1: gpu=3
+        nodes  n2: gpu=5
+        queue  a:
+        job    a/x: 2 x gpu=1 role=ps min=5 ; 3 x gpu=2 role=worker
+    """)
+
+    assert outcome.held == {"a/x": 5}
