@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 
 from benchmarks._installation import running
@@ -33,6 +34,7 @@ def main() -> None:
             "join_seconds": here.join_seconds,
             "gateway_cpu_seconds": here.cpu_seconds("gateway"),
             "agent_cpu_seconds": here.cpu_seconds("agent"),
+            "load_average": round(os.getloadavg()[0], 1),
         }
         print(json.dumps(row), flush=True)
         before = {name: here.cpu_seconds(name) for name in ("gateway", "agent")}

@@ -51,6 +51,18 @@ def test_pretended_process_ends_as_told(gateway: FakeGateway, agent: AgentUnderT
     assert agent.processes_of("a1") == {}
 
 
+def test_shape_says_how_long_tasks_run(gateway: FakeGateway) -> None:
+    """Where a job does not say how long it takes, as with a manifest taken as it is."""
+    agent = AgentUnderTest("--simulate", "cpu=4,seconds=0.1").belongs_to(gateway)
+    try:
+        agent.start()
+        gateway.launch("a1", ["no-such-program"])
+
+        assert gateway.wait_for_state("a1", "Exited").exit_code == 0
+    finally:
+        agent.clean_up()
+
+
 def test_pretended_process_goes_on_without_agent(
     gateway: FakeGateway, agent: AgentUnderTest
 ) -> None:

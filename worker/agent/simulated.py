@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +24,7 @@ DEFAULT_SECONDS: Final = 60.0
 BYTES_BY_UNIT: Final = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 GPU_MEMORY_BYTES: Final = 80 * 2**30
 GPUS_PER_SOCKET: Final = 4
+SECONDS: Final = re.compile(r"\d{1,9}(\.\d{1,6})?", re.ASCII)
 EXAMPLE: Final = "gpus=8,cpu=64,memory=512Gi"
 
 
@@ -38,10 +40,12 @@ class Shape:
     cpu: int = 16
     memory_bytes: int = 64 * 2**30
     model: str = "Simulated-GPU"
+    seconds: float = DEFAULT_SECONDS
+    """How long a pretended process runs whose job does not say it."""
 
 
 def parse_shape(text: str) -> Shape:
-    """Read `gpus=8,cpu=64,memory=512Gi[,model=NAME]`.
+    """Read `gpus=8,cpu=64,memory=512Gi[,model=NAME][,seconds=60]`.
 
     Raises:
         SimulateError: a key is unknown or a number is none.
@@ -55,6 +59,8 @@ def parse_shape(text: str) -> Shape:
             fields[key] = int(value)
         elif key == "model" and value:
             fields[key] = value
+        elif key == "seconds" and SECONDS.fullmatch(value):
+            fields[key] = float(value)
         else:
             raise SimulateError(f"--simulate: {part!r} is not understood; example: {EXAMPLE}")
     return Shape(**fields)
@@ -131,7 +137,7 @@ class SimulatedMachine:
     def start(self, attempt: Attempt, listener: Listener) -> None:
         """Pretend to start."""
         launch = attempt.launch
-        seconds = DEFAULT_SECONDS
+        seconds = self._shape.seconds
         exit_code = 0
         if launch is not None:
             try:
