@@ -35,6 +35,12 @@ THEMES = (
     ("contrast", gettext_lazy("High contrast")),
 )
 
+DENSITY_COOKIE = "terrace_density"
+DENSITIES = (
+    ("compact", gettext_lazy("Compact rows")),
+    ("", gettext_lazy("Normal rows")),
+    ("relaxed", gettext_lazy("Relaxed rows")),
+)
 
 LANGUAGES = (("en", "English"), ("zh-hans", "简体中文"))
 """Code -> its own name, which everybody who wants it can read."""
@@ -53,6 +59,7 @@ class Frame:
     """The frame's own data: two queries."""
 
     theme: str
+    density: str
     query: str
     scope_queue: str
     queues: tuple[Queue, ...]
@@ -60,6 +67,7 @@ class Frame:
     is_admin: bool
     version: str = VERSION
     themes: tuple[tuple[str, object], ...] = THEMES
+    densities: tuple[tuple[str, object], ...] = DENSITIES
     languages: tuple[tuple[str, str], ...] = LANGUAGES
 
     @property
@@ -92,8 +100,10 @@ def now() -> datetime:
 def frame_of(request: PageRequest) -> Frame:
     """Collect what the frame shows."""
     theme = request.COOKIES.get(THEME_COOKIE, "")
+    density = request.COOKIES.get(DENSITY_COOKIE, "")
     return Frame(
         theme=theme if theme in dict(THEMES) else "",
+        density=density if density in dict(DENSITIES) else "",
         query=request.GET.get("q", ""),
         scope_queue=request.GET.get("queue", ""),
         queues=tuple(job_queries.queue_names(request.actor, limit=50)),

@@ -34,6 +34,8 @@ TABS = (
     ("job_spec", gettext_lazy("Spec")),
     ("job_events", gettext_lazy("Events")),
 )
+TAB_KEYS = {"job_why": "w", "job_logs": "l"}
+"""Tab -> the letter that opens it."""
 
 
 def _render(
@@ -42,7 +44,8 @@ def _render(
     full = {
         **fragments.job_header_of(request.actor, job),
         "tabs": [
-            (reverse(f"pages:{name}", args=[job.id]), label, name == tab) for name, label in TABS
+            (reverse(f"pages:{name}", args=[job.id]), label, name == tab, TAB_KEYS.get(name, ""))
+            for name, label in TABS
         ],
         "may_read_logs": may_read_logs(request.actor, job),
         **context,

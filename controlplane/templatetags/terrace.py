@@ -21,6 +21,18 @@ from scheduling.domain.wording import sentence as wording_sentence
 
 register = template.Library()
 
+GO_KEYS = {
+    "pages:home": "h",
+    "pages:operations": "o",
+    "pages:job_list": "j",
+    "pages:job_new": "n",
+    "pages:queue_tree": "q",
+    "pages:cluster": "c",
+    "pages:activity": "a",
+    "pages:sessions": "s",
+    "pages:insights": "i",
+}
+"""Page -> the letter that opens it after `g`."""
 _ENDED = frozenset({"Completed", "Terminated", "Failed", "Aborted"})
 register.filter("milli", milli)
 register.filter("bytes", bytes_)
@@ -114,6 +126,13 @@ def iso(value: datetime | None) -> str:
 
 
 @register.filter
+def tasks_of(job: Any) -> str:
+    """Write how many tasks run of how many; of a job that ended, how many succeeded."""
+    count = job.tasks_succeeded if job.phase in _ENDED else job.tasks_running
+    return f"{count}/{job.tasks_total}"
+
+
+@register.filter
 def job_state(job: Any) -> str:
     """Return the state token of a job, by which glyph and colour are chosen."""
     return phase_token(job.phase, job.gang_phase)
@@ -193,7 +212,13 @@ def with_query(context: Context, **changes: object) -> str:
 def rail_link(context: Context, name: str, icon: str, label: str) -> dict[str, object]:
     """Draw one link of the rail; the one whose section is shown says so."""
     url = reverse(name)
-    return {"url": url, "icon": icon, "label": label, "is_current": context.get("section") == name}
+    return {
+        "url": url,
+        "icon": icon,
+        "label": label,
+        "is_current": context.get("section") == name,
+        "key": GO_KEYS.get(name, ""),
+    }
 
 
 @register.simple_tag

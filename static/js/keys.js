@@ -1,14 +1,10 @@
-/** Single-key shortcuts: pages by `g`, rows by `j k x Enter`, search by `/`, help by `?`. */
+/**
+ * Single-key shortcuts: pages by `g` and a letter, rows by `j k x Enter w l c`, search by `/`, help
+ * by `?`. What a letter opens stands in the page: `data-go` on a link of the rail, `data-shortcut`
+ * on whatever else a letter presses. All can be switched off.
+ */
 
 const STORED = "terrace.keys";
-const PAGES = {
-  h: "pages:home",
-  j: "pages:job_list",
-  n: "pages:job_new",
-  q: "pages:queue_tree",
-  c: "pages:cluster",
-};
-const RAIL = Object.values(PAGES);
 
 /** @param {EventTarget | null} target */
 export function isTyping(target) {
@@ -17,8 +13,16 @@ export function isTyping(target) {
   );
 }
 
+function isOff() {
+  return localStorage.getItem(STORED) === "off";
+}
+
 function rows() {
   return [...document.querySelectorAll("[data-row]")];
+}
+
+function current() {
+  return rows().find((row) => row.contains(document.activeElement));
 }
 
 /** @param {number} step */
@@ -29,39 +33,67 @@ function move(step) {
   next?.querySelector("a.row-link")?.focus();
 }
 
+/** @param {string} part of a job: `why` or `logs` */
+function openPart(part) {
+  const link = current()?.matches("[id^=job-row-]") && current().querySelector("a.row-link");
+  if (link) location.assign(`${link.href}${part}/`);
+  return Boolean(link);
+}
+
+/** Cancel what is chosen; the row where one stands if nothing is. The button asks first. */
+function cancelRow() {
+  const form = current()?.closest("form");
+  const button = form?.querySelector("button[name=action][value=cancel]");
+  if (!button) return false;
+  if (!form.querySelector("tbody input:checked")) current().querySelector("input")?.click();
+  button.click();
+  return true;
+}
+
 /** @param {string} key */
-function go(key) {
-  const links = [...document.querySelectorAll(".rail a.rail-link")];
-  links[RAIL.indexOf(PAGES[key])]?.click();
+function press(key) {
+  const found = document.querySelector(`[data-shortcut="${CSS.escape(key)}"]`);
+  found?.click();
+  return Boolean(found);
+}
+
+/** @type {Record<string, () => unknown>} answers that say false when there was nothing to do */
+const KEYS = {
+  j: () => move(1),
+  k: () => move(-1),
+  x: () => current()?.querySelector("input[type=checkbox]")?.click(),
+  w: () => openPart("why") || press("w"),
+  l: () => openPart("logs") || press("l"),
+  c: () => cancelRow() || press("c"),
+  "?": () => document.getElementById("shortcuts")?.showModal(),
+  "/": () =>
+    (document.querySelector("[data-find]") ?? document.getElementById("global-search"))?.focus(),
+};
+
+/** @param {Document} root */
+function bindSwitch(root) {
+  const toggle = root.querySelector("[data-keys-switch]");
+  if (!toggle) return;
+  toggle.checked = !isOff();
+  toggle.addEventListener("change", () =>
+    localStorage.setItem(STORED, toggle.checked ? "on" : "off"),
+  );
 }
 
 /** @param {Document} root */
 export function init(root) {
   let isAfterG = false;
-  const toggle = root.querySelector("[data-keys-switch]");
-  if (toggle) {
-    toggle.checked = localStorage.getItem(STORED) !== "off";
-    toggle.addEventListener("change", () =>
-      localStorage.setItem(STORED, toggle.checked ? "on" : "off"),
-    );
-  }
+  bindSwitch(root);
   root.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
-    if (localStorage.getItem(STORED) === "off" || root.querySelector("dialog[open]")) return;
-    if (event.target.closest?.("[role=treegrid]") && event.key !== "g") return;
-    if (isAfterG && event.key in PAGES) {
-      isAfterG = false;
-      go(event.key);
-      return;
-    }
-    isAfterG = event.key === "g";
-    const current = rows().find((row) => row.contains(root.activeElement));
-    if (event.key === "j") move(1);
-    else if (event.key === "k") move(-1);
-    else if (event.key === "x") current?.querySelector("input[type=checkbox]")?.click();
-    else if (event.key === "?") root.getElementById("shortcuts")?.showModal();
-    else if (event.key === "/") root.getElementById("global-search")?.focus();
-    else return;
+    // What is typed inside a shadow root (the YAML editor) comes from there, not from its host.
+    const target = event.composedPath()[0];
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(target)) return;
+    if (isOff() || root.querySelector("dialog[open]")) return;
+    if (event.target.closest?.("[role=treegrid]") && event.key !== "g" && !isAfterG) return;
+    const page = isAfterG && root.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+    isAfterG = !isAfterG && event.key === "g";
+    if (page) page.click();
+    else if (isAfterG || !(event.key in KEYS) || KEYS[event.key]() === false) return;
     event.preventDefault();
   });
 }

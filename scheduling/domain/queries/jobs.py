@@ -192,6 +192,21 @@ def list_jobs(
     return JobPage(jobs, encode_cursor(jobs[-1]) if len(rows) > limit else "")
 
 
+def count_newer(scope: Scope, where: JobFilter, *, than: str, most: int) -> int:
+    """Count the jobs that came after the one a cursor names, up to `most`: one query.
+
+    Raises:
+        Invalid: the cursor is not one of ours.
+    """
+    found = visible(scope, where)
+    if than:
+        at, job_id = decode_cursor(than)
+        found = found.filter(created_at__gte=at).filter(
+            Q(created_at__gt=at) | Q(created_at=at, id__gt=job_id)
+        )
+    return len(found.order_by("-created_at", "-id").values_list("id")[:most])
+
+
 def count_by_phase(scope: Scope, *, queue: str = "") -> dict[str, int]:
     """Return how many jobs are in each phase, from the maintained counters."""
     counts = JobCount.objects.visible_to(scope)
