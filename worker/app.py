@@ -29,6 +29,7 @@ from worker.loops.stopping import STOPPING  # noqa: E402 -- Django first
 SHORT_QUEUE = "celery"
 LOOPS_QUEUE = "loops"
 TICK_SECONDS = 1.0
+FORECAST_SECONDS = 30.0
 
 app: Celery = Celery("terrace")
 app.conf.update(
@@ -67,6 +68,11 @@ app.conf.update(
             "task": "worker.tasks.start_missing_loops",
             "schedule": TICK_SECONDS,
             "options": {"expires": 2 * TICK_SECONDS},
+        },
+        "forecast": {
+            "task": "worker.tasks.foretell_starts",
+            "schedule": FORECAST_SECONDS,
+            "options": {"expires": FORECAST_SECONDS},
         },
         "hourly": {
             "task": "worker.tasks.thin_history",

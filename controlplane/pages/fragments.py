@@ -19,6 +19,7 @@ from controlplane.forms.queues import RESOURCES, QueueFields, QueueForm
 from controlplane.pages.job_logs import Choice, log_context
 from controlplane.pages.status_line import status_line
 from scheduling.domain.queries import cluster as cluster_queries
+from scheduling.domain.queries import forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.queues import QueueRow
@@ -60,7 +61,7 @@ def job_header_of(actor: Actor, job: Job) -> Context:
     """Return the header's context for a job at hand."""
     return {
         "job": job,
-        "status": status_line(job),
+        "status": status_line(job, forecasts.newest(job, now=_now())),
         "now": _now(),
         "may_control": may(actor, Verb.JOB_CONTROL, job.unit_id, owner_id=job.owner_id),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from uuid import UUID
 
 import yaml
@@ -16,7 +17,7 @@ from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_logs import Choice, chosen_attempt, log_context, may_read_logs
 from scheduling.domain import files as job_files
 from scheduling.domain import logs as job_logs
-from scheduling.domain.queries import explain
+from scheduling.domain.queries import explain, forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.activity import subject_activity
 from scheduling.models import Job
@@ -34,6 +35,8 @@ TABS = (
     ("job_spec", gettext_lazy("Spec")),
     ("job_events", gettext_lazy("Events")),
 )
+CALIBRATED = timedelta(days=7)
+"""How far back it is counted how often forecasts came true."""
 TAB_KEYS = {"job_why": "w", "job_logs": "l"}
 """Tab -> the letter that opens it."""
 
@@ -138,7 +141,12 @@ def metrics(request: PageRequest, job_id: UUID) -> HttpResponse:
 def why(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show the explain ladder: the first rung that fails is the headline."""
     job = job_queries.load_job(request.actor, job_id)
-    context = {"ladder": explain.explain_job(request.actor, job, now=now())}
+    at = now()
+    context = {
+        "ladder": explain.explain_job(request.actor, job, now=at),
+        "forecast": forecasts.newest(job, now=at),
+        "calibration": forecasts.calibration(job.queue.cluster_id, since=at - CALIBRATED),
+    }
     return _render(request, job, "job_why", "jobs/why.html", context)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 from django.utils.translation import gettext as _
 
 from controlplane.templatetags.terrace import duration
+from controlplane.templatetags.terrace_forecast import start_range
 from scheduling.domain.wording import sentence
-from scheduling.models import Job
+from scheduling.models import Job, StartForecast
 from scheduling.models.job import JobPhase
 
 
-def status_line(job: Job) -> str:
-    """Say where a job stands and what it waits for."""
+def status_line(job: Job, forecast: StartForecast | None = None) -> str:
+    """Say where a job stands, what it waits for, and when it will start."""
     teller = _TELLERS.get(JobPhase(job.phase))
     words = teller(job) if teller else ""
+    if forecast is not None and forecast.p50_at is not None:
+        words = f"{words} {start_range(forecast)}"
     if job.message:
         words = f"{words} {job.message}"
     return words

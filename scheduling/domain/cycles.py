@@ -37,6 +37,13 @@ class Cycle:
         return not (self.binds or self.evictions or self.rejected or self.error)
 
 
+def configuration_of(cluster_id: UUID) -> Config:
+    """Return the configuration that a cluster's text names, the default where it has problems."""
+    text = Cluster.objects.values_list("scheduler_config", flat=True).get(id=cluster_id)
+    parsed = parse_config(text) if text.strip() else None
+    return DEFAULT_CONFIG if parsed is None or parsed.config is None else parsed.config
+
+
 class Configuration:
     """The last valid configuration of a cluster; a wrong one is reported and never in force."""
 

@@ -6,12 +6,21 @@ from uuid import UUID
 from django.core.files.storage import default_storage
 from django.db import connection
 
-from scheduling.models import CycleRecord, Job, JobFile, LogChunk, MetricSample, Usage
+from scheduling.models import (
+    CycleRecord,
+    Job,
+    JobFile,
+    LogChunk,
+    MetricSample,
+    StartForecast,
+    Usage,
+)
 
 FINE_USAGE = timedelta(hours=6)
 """How long every sample of usage is kept; older ones: one a minute."""
 KEPT_USAGE = timedelta(days=30)
 KEPT_CYCLES = timedelta(days=14)
+KEPT_FORECASTS = timedelta(days=30)
 
 _THIN = """
     DELETE FROM scheduling_usage WHERE at < %(before)s AND id NOT IN (
@@ -27,6 +36,7 @@ def thin(*, now: datetime) -> None:
         cursor.execute(_THIN, {"before": now - FINE_USAGE})
     Usage.objects.filter(at__lt=now - KEPT_USAGE).delete()
     CycleRecord.objects.filter(started_at__lt=now - KEPT_CYCLES).delete()
+    StartForecast.objects.filter(made_at__lt=now - KEPT_FORECASTS).delete()
 
 
 def expired_jobs(now: datetime, *, limit: int) -> list[UUID]:

@@ -5,6 +5,7 @@ from scheduling.models.change_set import ChangeItem, ChangeSet
 from scheduling.models.cluster import Cluster, CycleRecord
 from scheduling.models.delayed_action import DelayedAction
 from scheduling.models.files import JobFile, LogChunk
+from scheduling.models.forecast import StartForecast
 from scheduling.models.history import History
 from scheduling.models.hold import DeviceHold, Hold
 from scheduling.models.job import Job, JobCount, Role
@@ -48,6 +49,7 @@ __all__ = [
     "QuotaScope",
     "Reservation",
     "Role",
+    "StartForecast",
     "Task",
     "Usage",
 ]

@@ -76,8 +76,6 @@ class Job(models.Model):
     """Requested by all replicas together; likewise the next two."""
     cpu_milli = models.BigIntegerField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
-    predicted_start_p50 = models.DateTimeField(null=True, blank=True)
-    predicted_start_p90 = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from celery import Task
 
-from scheduling.domain import leases, retention
+from scheduling.domain import forecasts, leases, retention
 from scheduling.domain.clock import database_now
 from scheduling.domain.launches import scheduler_scope
 from scheduling.models import Cluster
@@ -47,6 +47,13 @@ def start_missing_loops() -> None:
         ]
     for task, args in missing:
         task.apply_async(args=args, expires=EXPIRES_SECONDS)
+
+
+@app.task(name="worker.tasks.foretell_starts")
+def foretell_starts() -> None:
+    """Say anew when the waiting jobs of each cluster will start."""
+    for cluster_id in Cluster.objects.order_by("created_at").values_list("id", flat=True):
+        forecasts.make(cluster_id=cluster_id, now=database_now())
 
 
 @app.task(name="worker.tasks.thin_history")

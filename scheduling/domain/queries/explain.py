@@ -10,16 +10,16 @@ import threading
 from datetime import datetime
 from uuid import UUID, uuid4
 
+from scheduling.domain.cycles import configuration_of
 from scheduling.domain.jobs import priority_of, request_of
 from scheduling.domain.queries.redaction import redact_fit, redact_ladder
 from scheduling.domain.snapshot import SnapshotCache, rules_of, runtime_wanted
 from scheduling.engine import explain as engine_explain
 from scheduling.engine import types as engine
-from scheduling.engine.config import DEFAULT_CONFIG, parse_config
 from scheduling.engine.explain import Fit, Ladder
 from scheduling.engine.tables import Memo
 from scheduling.lifecycle.states import SCHEDULABLE_PHASES
-from scheduling.models import Cluster, Job, Queue
+from scheduling.models import Job, Queue
 from scheduling.spec.job_spec import JobSpec
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
@@ -62,7 +62,9 @@ def explain_job(actor: Actor, job: Job, *, now: datetime) -> Ladder | None:
     with lock:
         snapshot = cache.refresh(cluster_id, now)
         try:
-            ladder = engine_explain.explain(snapshot, _config(cluster_id), str(job.id), memo=memo)
+            ladder = engine_explain.explain(
+                snapshot, configuration_of(cluster_id), str(job.id), memo=memo
+            )
         except KeyError:
             return None
     return redact_ladder(access.reads(actor, Verb.JOB_READ), ladder, own_queue=job.queue.name)
@@ -78,14 +80,8 @@ def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
     job = _asked(spec, queue, actor.user_id, now)
     with lock:
         snapshot = cache.refresh(queue.cluster_id, now)
-        found = engine_explain.fits(snapshot, _config(queue.cluster_id), job, memo=memo)
+        found = engine_explain.fits(snapshot, configuration_of(queue.cluster_id), job, memo=memo)
     return redact_fit(access.reads(actor, Verb.JOB_READ), found, own_queue=queue.name)
-
-
-def _config(cluster_id: UUID) -> engine.Config:
-    text = Cluster.objects.values_list("scheduler_config", flat=True).get(id=cluster_id)
-    parsed = parse_config(text) if text.strip() else None
-    return DEFAULT_CONFIG if parsed is None or parsed.config is None else parsed.config
 
 
 def _asked(spec: JobSpec, queue: Queue, owner_id: UUID | None, now: datetime) -> engine.Job:

@@ -1,0 +1,199 @@
+"""When waiting jobs will start: plays the coming days on the live rows and keeps what it foretold.
+
+1. Note what came true of earlier forecasts.
+2. Read the cluster, and from history how long the live jobs' likes ran.
+3. Play (`scheduling.simulator.forecast`), within a budget of engine time.
+4. Write a row where there is none yet, or where the answer has moved.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Avg
+
+from scheduling.domain.cycles import configuration_of
+from scheduling.domain.snapshot import SnapshotCache
+from scheduling.engine.types import Job as EngineJob
+from scheduling.engine.types import Snapshot
+from scheduling.models import CycleRecord, Job, StartForecast
+from scheduling.models.job import JobPhase
+from scheduling.simulator.forecast import PLAYS, Basis, Forecast, RunTime, forecast
+
+HORIZON = timedelta(days=7)
+REMEMBERED = timedelta(days=30)
+"""Jobs that ended before say nothing any more."""
+SAMPLES_OF_AN_OWNER = 100
+MOST_OWNERS = 200
+FEWEST_ALIKE = 3
+"""Fewer ended jobs of the same owner and image than this are no sample."""
+BUDGET_SECONDS = 10.0
+"""Engine time that the plays of one cluster may take, by what its cycles took lately."""
+FEWEST_CYCLES, MOST_CYCLES = 10, 200
+REPEATED_AFTER = timedelta(minutes=10)
+MOVED = 0.2
+"""A forecast is written again before that time if p50 moved by so much of the wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """What makes run times comparable."""
+
+    owner: str
+    image: str
+
+
+def make(*, cluster_id: UUID, now: datetime) -> int:
+    """Foretell the starts of a cluster's waiting jobs; return how many rows were written.
+
+    Safe to run twice: a second run finds that nothing has moved.
+    """
+    note_starts(cluster_id)
+    if not Job.objects.filter(queue__cluster_id=cluster_id, phase=JobPhase.PENDING).exists():
+        return 0
+    snapshot = SnapshotCache().refresh(cluster_id, now)
+    plays, cycles = _budget(cluster_id, now)
+    run_times = _run_times(snapshot, now)
+    found = forecast(
+        snapshot,
+        run_times,
+        config=configuration_of(cluster_id),
+        plays=plays,
+        horizon_seconds=HORIZON.total_seconds(),
+        most_cycles=cycles,
+    )
+    basis = Counter(run_times[job.key].basis.value for job in snapshot.jobs if job.key in run_times)
+    return _write(found, {"plays": plays, **basis}, now)
+
+
+def note_starts(cluster_id: UUID) -> int:
+    """Write into each open forecast when its job did start; return how many came true."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE scheduling_startforecast AS f SET started_at = j.started_at
+            FROM scheduling_job AS j JOIN scheduling_queue AS q ON q.id = j.queue_id
+            WHERE j.id = f.job_id AND q.cluster_id = %s
+              AND f.started_at IS NULL AND j.started_at >= f.made_at
+            """,
+            [cluster_id],
+        )
+        return int(cursor.rowcount)
+
+
+def _budget(cluster_id: UUID, now: datetime) -> tuple[int, int]:
+    """Return how many plays of how many cycles fit into the budget, by the cycles lately."""
+    lately = CycleRecord.objects.filter(
+        cluster_id=cluster_id, started_at__gte=now - timedelta(minutes=10)
+    )
+    cost_ms = lately.aggregate(ms=Avg("plan_ms"))["ms"] or 1.0
+    cycles = int(BUDGET_SECONDS * 1000 / max(cost_ms, 0.1))
+    plays = PLAYS if cycles >= PLAYS * FEWEST_CYCLES else 3
+    return plays, max(FEWEST_CYCLES, min(cycles // plays, MOST_CYCLES))
+
+
+# --- run times ------------------------------------------------------------------------------------
+
+
+def _run_times(snapshot: Snapshot, now: datetime) -> dict[str, RunTime]:
+    images = _images(job.key for job in snapshot.jobs)
+    alike: dict[_Alike, list[float]] = defaultdict(list)
+    everything: list[float] = []
+    for owner, image, seconds in _ended(
+        sorted({job.owner for job in snapshot.jobs if job.owner}), now
+    ):
+        alike[_Alike(owner, image)].append(seconds)
+        everything.append(seconds)
+    everything.sort()
+    return {
+        job.key: _run_time(
+            job, sorted(alike.get(_Alike(job.owner, images.get(job.key, "")), ())), everything
+        )
+        for job in snapshot.jobs
+    }
+
+
+def _images(live: Iterable[str]) -> dict[str, str]:
+    """Return by job the image of its first role, as its spec names it."""
+    rows = Job.objects.filter(id__in=[UUID(key) for key in live]).values_list(
+        "id", "spec__roles__0__image"
+    )
+    return {str(job_id): str(image or "") for job_id, image in rows}
+
+
+def _ended(owners: Sequence[str], now: datetime) -> list[tuple[str, str, float]]:
+    """Return owner, image and seconds of the newest completed jobs of each owner."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT o.id::text, coalesce(j.image, ''), j.seconds
+            FROM unnest(%s::uuid[]) AS o(id) CROSS JOIN LATERAL (
+                SELECT spec -> 'roles' -> 0 ->> 'image' AS image,
+                       extract(epoch FROM finished_at - started_at)::float8 AS seconds
+                FROM scheduling_job
+                WHERE owner_id = o.id AND phase = %s AND created_at >= %s
+                  AND started_at IS NOT NULL AND finished_at > started_at
+                ORDER BY created_at DESC, id DESC LIMIT %s
+            ) AS j
+            """,
+            [
+                list(owners)[:MOST_OWNERS],
+                JobPhase.COMPLETED.value,
+                now - REMEMBERED,
+                SAMPLES_OF_AN_OWNER,
+            ],
+        )
+        return [(owner, image, float(seconds)) for owner, image, seconds in cursor.fetchall()]
+
+
+def _run_time(job: EngineJob, alike: Sequence[float], everything: Sequence[float]) -> RunTime:
+    if len(alike) >= FEWEST_ALIKE:
+        return RunTime(tuple(alike), Basis.HISTORY)
+    if job.time_limit_seconds is not None:
+        return RunTime((job.time_limit_seconds,), Basis.LIMIT)
+    if len(everything) >= FEWEST_ALIKE:
+        return RunTime(tuple(everything), Basis.OTHERS)
+    return RunTime()
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _write(found: Mapping[str, Forecast], basis: Mapping[str, int], now: datetime) -> int:
+    newest = {
+        str(row.job_id): row
+        for row in StartForecast.objects.filter(job_id__in=[UUID(key) for key in found])
+        .order_by("job_id", "-made_at")
+        .distinct("job_id")
+    }
+    rows = [
+        StartForecast(
+            job_id=UUID(key),
+            made_at=now,
+            p50_at=_time(one.p50),
+            p90_at=_time(one.p90),
+            basis=dict(basis),
+        )
+        for key, one in found.items()
+        if _is_news(newest.get(key), one, now)
+    ]
+    StartForecast.objects.bulk_create(rows, batch_size=1000)
+    return len(rows)
+
+
+def _is_news(last: StartForecast | None, found: Forecast, now: datetime) -> bool:
+    if last is None or now - last.made_at >= REPEATED_AFTER:
+        return True
+    before, after = last.p50_at, _time(found.p50)
+    if before is None or after is None:
+        return (before is None) is not (after is None)
+    return abs(after - before) > MOVED * max(after - now, timedelta(minutes=1))
+
+
+def _time(at: float | None) -> datetime | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC)

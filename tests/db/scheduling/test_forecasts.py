@@ -1,0 +1,135 @@
+"""Forecasts of starts on the live rows, and what came true of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from scheduling.domain import forecasts
+from scheduling.domain.queries import forecasts as queries
+from scheduling.models import Job, StartForecast
+from tests.factories.cluster import Site, fresh, make_site, role
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def site() -> Site:
+    return make_site()
+
+
+def after_history(site: Site, *, seconds: tuple[int, ...] = (300, 300, 300)) -> None:
+    """Let like jobs of the administrator run on the one node and end after their time."""
+    for each in seconds:
+        ended = site.started(role(cpu_milli=8000))
+        site.later(each)
+        site.exited(*site.live(ended))
+
+
+def foretell(site: Site) -> int:
+    return forecasts.make(cluster_id=site.cluster.id, now=site.now)
+
+
+def whole_node(site: Site) -> tuple[Job, Job]:
+    """Let one job run on all of the node, and another wait for it."""
+    running = site.started(role(cpu_milli=14_000))
+    site.later(100)
+    waiting = site.submit(role(cpu_milli=14_000))
+    site.cycle()
+    return running, waiting
+
+
+def test_a_waiting_job_is_told_when_by_what_like_jobs_took(site: Site) -> None:
+    """Like jobs took 300 s, 100 s of which are over: it starts in 200 s."""
+    site.node()
+    after_history(site)
+    _, waiting = whole_node(site)
+
+    written = foretell(site)
+
+    row = StartForecast.objects.get(job=waiting)
+    assert written == 1
+    assert row.p50_at is not None
+    assert abs(row.p50_at - site.now - timedelta(seconds=200)) <= timedelta(seconds=10)
+    assert row.basis == {"plays": 11, "history": 2}
+    assert queries.newest(fresh(waiting)) == row
+
+
+def test_a_time_limit_serves_where_there_is_no_history(site: Site) -> None:
+    """The running job ends at its limit at the latest."""
+    site.node()
+    site.started(role(cpu_milli=14_000), time_limit_seconds=600)
+    waiting = site.submit(role(cpu_milli=14_000))
+    site.cycle()
+
+    foretell(site)
+
+    row = StartForecast.objects.get(job=waiting)
+    assert row.p90_at is not None
+    assert abs(row.p90_at - site.now - timedelta(seconds=600)) <= timedelta(seconds=10)
+    assert row.basis == {"plays": 11, "limit": 1, "unknown": 1}
+
+
+def test_nothing_is_said_where_nothing_is_known(site: Site) -> None:
+    """Without history and limits there is a row, and no time in it."""
+    site.node()
+    _, waiting = whole_node(site)
+
+    foretell(site)
+
+    row = StartForecast.objects.get(job=waiting)
+    assert (row.p50_at, row.p90_at) == (None, None)
+
+
+def test_a_second_run_writes_only_what_has_moved(site: Site) -> None:
+    """The same answer is not written again for ten minutes; another one is, at once."""
+    site.node()
+    after_history(site)
+    running, _ = whole_node(site)
+    foretell(site)
+
+    assert foretell(site) == 0
+    site.exited(*site.live(running))
+    assert foretell(site) == 1
+    site.later(601)
+    assert foretell(site) == 1
+
+
+def test_what_came_true_is_kept_beside_the_forecast(site: Site) -> None:
+    """The start is written into the forecasts of before, and counted against p50 and p90."""
+    site.node()
+    after_history(site)
+    running, waiting = whole_node(site)
+    foretell(site)
+    site.later(150)
+    site.exited(*site.live(running))
+    site.cycle()
+    site.running(*site.live(waiting))
+
+    foretell(site)
+
+    row = StartForecast.objects.get(job=waiting)
+    assert row.started_at == fresh(waiting).started_at
+    since = site.now - timedelta(days=1)
+    assert queries.calibration(site.cluster.id, since=since) == queries.Calibration(1, 1, 1)
+    assert queries.newest(fresh(waiting)) is None
+
+
+def test_a_stale_forecast_is_not_shown(site: Site) -> None:
+    """What was said 20 minutes ago and not since is withheld where the reader gives the time."""
+    site.node()
+    after_history(site)
+    _, waiting = whole_node(site)
+    foretell(site)
+
+    assert queries.newest(fresh(waiting), now=site.now + timedelta(minutes=14)) is not None
+    assert queries.newest(fresh(waiting), now=site.now + timedelta(minutes=20)) is None
+
+
+def test_a_cluster_without_waiting_jobs_costs_nothing(site: Site) -> None:
+    """Nothing waits: no row, no plays."""
+    site.node()
+    site.started()
+
+    assert foretell(site) == 0

@@ -1,0 +1,69 @@
+"""When a job will start: on its page, under Why, and in the API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.test import Client
+
+from controlplane.templatetags.terrace import clock
+from scheduling.domain.clock import database_now
+from scheduling.models import Job, StartForecast
+from scheduling.models.job import JobPhase
+from tenants.models import User
+from tests.factories.demo import make_job
+from tests.web.pages.conftest import Site
+
+Browse = Callable[[User], Client]
+
+
+def waiting_with_forecast(site: Site, *, minutes: tuple[int | None, int | None]) -> Job:
+    """Write a waiting job of Bob's and what was just foretold of it."""
+    job = make_job(site.bobs.queue, site.people.bob, "waits", database_now())
+    assert job.phase == JobPhase.PENDING
+    at = database_now()
+    p50, p90 = (None if m is None else at + timedelta(minutes=m) for m in minutes)
+    StartForecast.objects.create(
+        job=job, made_at=at, p50_at=p50, p90_at=p90, basis={"plays": 11, "history": 3, "limit": 1}
+    )
+    return job
+
+
+def test_the_page_says_when_it_starts(site: Site, browse: Browse) -> None:
+    """The sentence above the tabs has the range, Why has what it goes by."""
+    job = waiting_with_forecast(site, minutes=(10, 40))
+    row = StartForecast.objects.get(job=job)
+    words = f"It starts about {clock(row.p50_at)} to {clock(row.p90_at)}."
+    client = browse(site.people.bob)
+
+    overview = client.get(f"/jobs/{job.id}/").content.decode()
+    why = client.get(f"/jobs/{job.id}/why/").content.decode()
+
+    assert words in overview
+    assert words in why
+    assert "3 jobs by what their owners&#x27; earlier jobs took. 1 job by its time limit." in why
+    assert "No job has started yet for which a time was told." in why
+
+
+def test_without_a_time_the_page_says_so_and_shows_no_number(site: Site, browse: Browse) -> None:
+    """Unknown is said in words; the sentence above the tabs stays as it is."""
+    job = waiting_with_forecast(site, minutes=(None, None))
+    client = browse(site.people.bob)
+
+    assert "When it starts cannot be told." in client.get(f"/jobs/{job.id}/why/").content.decode()
+    assert "starts" not in client.get(f"/jobs/{job.id}/").context["status"]
+
+
+def test_the_api_gives_the_range(site: Site, browse: Browse) -> None:
+    """p50 and p90 with the counts behind them; null for a job that does not wait."""
+    job = waiting_with_forecast(site, minutes=(10, None))
+    client = browse(site.people.bob)
+
+    found = client.get(f"/api/v1/jobs/{job.id}").json()["forecast"]
+
+    assert found["p90_at"] is None
+    assert found["p50_at"] is not None
+    assert found["basis"] == {"plays": 11, "history": 3, "limit": 1}
+    Job.objects.filter(id=job.id).update(phase=JobPhase.RUNNING)
+    assert client.get(f"/api/v1/jobs/{job.id}").json()["forecast"] is None
