@@ -2,7 +2,7 @@
 
 With nothing set, Terrace runs on the embedded PostgreSQL and Redis that `make up` starts, whose
 addresses stand in the data folder. With DATABASE_URL set, it is a production: REDIS_URL,
-SECRET_KEY and PUBLIC_URL are then required. `docs/operations.md` lists every variable.
+SECRET_KEY and PUBLIC_URL are then required. `docs/settings.md` lists every variable.
 """
 
 import secrets
@@ -34,11 +34,16 @@ except services.UnreadableServicesError as error:
     raise ImproperlyConfigured(str(error)) from error
 
 
+# As Django's check of deployments has it, which nobody need run: a guessable key signs anything.
+SHORTEST_KEY = 50
+FEWEST_LETTERS = 5
+
+
 def _required(name: str, value: str | None) -> str:
     """Insist on a value in production; the embedded mode brings its own."""
     if value:
         return value
-    message = f"{name} is not set; with DATABASE_URL set it is required. See docs/operations.md."
+    message = f"{name} is not set; with DATABASE_URL set it is required. See docs/settings.md."
     raise ImproperlyConfigured(message)
 
 
@@ -60,6 +65,11 @@ else:
     _database_url = env.secret("DATABASE_URL")
     REDIS_URL = _required("REDIS_URL", env.secret("REDIS_URL"))
     SECRET_KEY = _required("SECRET_KEY", env.secret("SECRET_KEY"))
+    if len(SECRET_KEY) < SHORTEST_KEY or len(set(SECRET_KEY)) < FEWEST_LETTERS:
+        raise ImproperlyConfigured(
+            f"SECRET_KEY is not at least {SHORTEST_KEY} random characters; take the output of: "
+            "python3 -c 'import secrets; print(secrets.token_urlsafe(48))'"
+        )
     PUBLIC_URL = _required("PUBLIC_URL", env.origin("PUBLIC_URL"))
     TERRACE_GATEWAY_URL = _required("TERRACE_GATEWAY_URL", env.origin("TERRACE_GATEWAY_URL"))
 
@@ -156,9 +166,7 @@ def _database(url: str | None) -> dict[str, Any]:
             "DATABASE_URL=postgresql://terrace:password@db.example:5432/terrace"
         )
         raise ImproperlyConfigured(message) from error
-    statement_timeout = env.integer(
-        "TERRACE_STATEMENT_TIMEOUT_SECONDS", 10, least=1, most=24 * 3600
-    )
+    statement_timeout = env.integer("TERRACE_STATEMENT_TIMEOUT_SECONDS", 10, least=1, most=86_400)
     limits = {
         "lock_timeout": "2s",
         "statement_timeout": f"{statement_timeout}s",

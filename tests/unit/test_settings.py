@@ -12,7 +12,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent.parent
 PRODUCTION = {
     "DATABASE_URL": "postgresql://terrace:pass%20word@db.example:5433/live?sslmode=require",
     "REDIS_URL": "rediss://:word@redis.example/0",
-    "SECRET_KEY": "k" * 64,
+    "SECRET_KEY": "0123456789abcdef" * 4,
     "PUBLIC_URL": "https://terrace.example",
     "TERRACE_GATEWAY_URL": "https://gateway.example",
 }
@@ -40,6 +40,17 @@ def test_production_without_a_required_setting_does_not_start(name: str) -> None
 
     assert done.returncode != 0
     assert f"ImproperlyConfigured: {name} is not set" in done.stderr
+
+
+@pytest.mark.parametrize("key", ["secret", "x" * 64, "django-insecure"])
+def test_production_with_a_guessable_key_does_not_start(key: str) -> None:
+    """A short or monotonous key is refused, is not repeated, and the way to a good one is said."""
+    done = load("s.DEBUG", **{**PRODUCTION, "SECRET_KEY": key})
+
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "SECRET_KEY is not at least 50 random characters; take the output of" in last
+    assert key not in last.replace("secrets", "")
 
 
 def test_production_over_https_locks_cookies() -> None:
