@@ -23,6 +23,7 @@ from scheduling.simulator.report import report
 
 READERS: dict[str, Callable[[TextIO], Iterator[Arrival]]] = {
     "philly": trace.read_philly,
+    "helios": trace.read_helios,
     "openb": trace.read_openb_pods,
     "swf": trace.read_swf,
     "recorded": trace.read_recorded,

@@ -1,7 +1,8 @@
 """Readers of traces: rows of text in, arrivals and nodes out.
 
 Source of the forms: Alibaba openb (cluster-trace-gpu-v2023), Microsoft Philly as published with
-Chronus, the Standard Workload Format 2.2, and Terrace's own record of a day (JSON lines).
+Chronus, SenseTime Helios (SC 2021), the Standard Workload Format 2.2, and Terrace's own record of
+a day (JSON lines).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 
 from scheduling.engine.types import (
     CPU,
@@ -141,6 +143,37 @@ def read_queues(text: str) -> Iterator[Queue]:
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise TraceError(f"queues, {name}: {error}") from None
+
+
+def read_helios(lines: Iterable[str]) -> Iterator[Arrival]:
+    """Read a Helios cluster log: `gpu_num` GPUs on `node_num` machines, a queue per `vc`.
+
+    Submit times are local times without a zone; they are read as UTC: only differences count.
+    """
+    for number, row in enumerate(csv.DictReader(lines), start=2):
+        gpus = int(_amount(row, "gpu_num", number))
+        tasks = max(int(_amount(row, "node_num", number)), 1)
+        cpus = int(_amount(row, "cpu_num", number))
+        request = {CPU: max(cpus * 1000 // tasks, 1000), PODS: 1000}
+        if gpus:
+            request[GPU] = -(-gpus // tasks) * 1000
+        try:
+            submitted = datetime.fromisoformat(row["submit_time"]).replace(tzinfo=UTC)
+        except (KeyError, TypeError, ValueError):
+            raise TraceError(
+                f"line {number}, submit_time: {row.get('submit_time')!r} is not a time"
+            ) from None
+        yield Arrival(
+            gang(
+                f"helios-{row['job_id']}",
+                queue=row.get("vc") or "default",
+                request=request,
+                tasks=tasks,
+                arrives_at=submitted.timestamp(),
+                owner=row.get("user") or "",
+            ),
+            _amount(row, "duration", number),
+        )
 
 
 def read_openb_nodes(lines: Iterable[str]) -> Iterator[Node]:

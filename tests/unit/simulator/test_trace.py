@@ -67,6 +67,21 @@ def test_openb_machines_have_their_gpus_as_devices() -> None:
     assert node.allocatable[GPU] == 2000
 
 
+HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,duration"
+
+
+def test_helios_jobs_lie_on_as_many_machines_as_the_log_says() -> None:
+    """16 GPUs on two machines are two tasks of 8, in the queue of their virtual cluster."""
+    lines = [HELIOS, "5,u1,vcA,16,32,2,COMPLETED,2020-04-01 00:10:00,90.0"]
+
+    (only,) = trace.read_helios(lines)
+
+    assert len(only.job.tasks) == 2
+    assert only.job.roles[0].request == {CPU: 16_000, PODS: 1000, GPU: 8000}
+    assert (only.job.queue, only.job.owner, only.seconds) == ("vcA", "u1", 90)
+    assert only.job.created_at == 1585699800
+
+
 def test_swf_leaves_out_what_never_ran_and_reads_the_rest() -> None:
     """Comments, blank lines and jobs without run time are passed over."""
     lines = [
@@ -109,6 +124,7 @@ def test_a_recorded_day_is_read_back() -> None:
         (trace.read_philly, [PHILLY[0], "7,vc_a,1,-5,1,r,60,8"], "line 2, submit_time"),
         (trace.read_philly, [PHILLY[0], "7,vc_a,1,nan,1,r,60,8"], "line 2, submit_time"),
         (trace.read_openb_pods, ["name,cpu_milli", "p0,5"], "line 2: no column num_gpu"),
+        (trace.read_helios, [HELIOS, "5,u,v,1,1,1,C,noon,9"], "line 2, submit_time: 'noon'"),
         (trace.read_swf, ["1 2 3"], "line 1: 3 columns, SWF has 18"),
         (trace.read_swf, [" ".join(["x"] * 18)], "line 1: a column is not a number"),
         (trace.read_recorded, ['{"job": "a"}'], "line 1: queue is missing"),
