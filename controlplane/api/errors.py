@@ -110,14 +110,14 @@ def document_of(error: DomainError) -> dict[str, object]:
             "version_conflict" if is_version else error.code,
             sentence(error.code, error.params),
             params=dict(error.params),
-            difference=_difference(error.current),
+            difference=difference_of(error.current),
             current=_table(error.current),
         )
     # NotFound: the same body for what is not there and what is not to be seen.
     return problem(404, "not_found", NOT_FOUND)
 
 
-def _difference(current: object) -> list[dict[str, object]]:
+def difference_of(current: object) -> list[dict[str, object]]:
     """Write what others changed meanwhile: each field as it was, as it is, as was wanted."""
     if not isinstance(current, list | tuple):
         return []

@@ -229,6 +229,7 @@ SENTENCES: dict[str, str | Promise] = {
     ),
     "queue_not_closed": _("“{queue}” is {state}; close it and wait until its jobs have ended."),
     "queue_parent_not_open": _("“{queue}” opens with its parent; open “{parent}” first."),
+    "not_one_of": _("“{value}” is none of these: {allowed}."),
     # Change sets.
     "change_set_empty": _("“{title}” changes nothing yet; add a queue and a new number."),
     "change_set_too_many": _("A change set holds up to {max} queues; make several of it."),

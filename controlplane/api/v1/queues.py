@@ -17,7 +17,7 @@ from controlplane.api.errors import field_errors
 from controlplane.api.fields import ActIn, AmountsField, ReasonField, StrictSerializer
 from controlplane.api.schema import problems
 from controlplane.api.v1.jobs import plain
-from scheduling.domain import queue_preview, queues
+from scheduling.domain import change_sets, queue_preview, queues
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queue_changes import QueueEdit, QueueNumbers
@@ -176,7 +176,7 @@ class QueueDetailView(QueueView):
         operation_id="queues_update",
         request=NumbersIn,
         parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, required=True)],
-        responses=problems({200: QueueDetailOut}, 403, 404, 412, 422, 428),
+        responses=problems({200: QueueDetailOut}, 403, 404, 409, 412, 422, 428),
     )
     def patch(self, request: Request, queue_id: UUID) -> Response:
         """Change a queue as it was seen at the version of If-Match."""
@@ -186,7 +186,7 @@ class QueueDetailView(QueueView):
             expected_version=etag.required_version(request),
             **_numbers(wanted),
         )
-        queues.edit_queues(
+        change_sets.edit_now(
             actor=self.actor,
             edits=[edit],
             now=self.now,
@@ -243,15 +243,15 @@ class QueueTreeView(QueueView):
     @extend_schema(
         operation_id="queues_tree_update",
         request=EditsIn,
-        responses=problems({200: schema.whole_list(QueueOut)}, 403, 404, 412, 422),
+        responses=problems({200: schema.whole_list(QueueOut)}, 403, 404, 409, 412, 422),
     )
     def patch(self, request: Request) -> Response:
         """Change several queues together, or none of them."""
         del request
         wanted = self.read(EditsIn)
-        changed = queues.edit_queues(
+        changed = change_sets.edit_now(
             actor=self.actor,
-            edits=_edits(wanted),
+            edits=edits_of_body(wanted),
             now=self.now,
             reason=wanted["reason"],
             request_id=self.request_id,
@@ -274,13 +274,21 @@ class QueuePreviewView(QueueView):
         """Say what each queue would deserve, and which tasks would start or be evicted."""
         del request
         found = queue_preview.preview_edits(
-            actor=self.actor, edits=_edits(self.read(EditsIn)), now=self.now
+            actor=self.actor, edits=edits_of_body(self.read(EditsIn)), now=self.now
         )
-        shares = [plain(one) | {"is_changed": one.is_changed} for one in found.shares]
-        document = {
-            field.name: plain(getattr(found, field.name)) for field in dataclasses.fields(found)
-        }
-        return Response(document | {"shares": shares, "warnings": field_errors(found.warnings)})
+        return Response(preview_document(found))
+
+
+def preview_document(found: queue_preview.Preview) -> dict[str, Any]:
+    """Write the effect of a change."""
+    document = {
+        field.name: plain(getattr(found, field.name)) for field in dataclasses.fields(found)
+    }
+    return document | {
+        "shares": [plain(one) | {"is_changed": one.is_changed} for one in found.shares],
+        "sums": [plain(one) | {"is_broken": one.is_broken} for one in found.sums],
+        "warnings": field_errors(found.warnings),
+    }
 
 
 def _numbers(wanted: dict[str, Any]) -> dict[str, Any]:
@@ -289,7 +297,8 @@ def _numbers(wanted: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if name in names}
 
 
-def _edits(wanted: dict[str, Any]) -> list[QueueEdit]:
+def edits_of_body(wanted: dict[str, Any]) -> list[QueueEdit]:
+    """Return the edits of a body that was read with `EditIn`."""
     return [
         QueueEdit(
             queue_id=one["id"],

@@ -2,12 +2,13 @@
 
 from django.urls import path
 
-from controlplane.api.v1 import image_rules, job_parts, jobs, nodes, people, queues
+from controlplane.api.v1 import change_sets, image_rules, job_parts, jobs, nodes, people, queues
 from scheduling.domain import nodes as node_acts
 from scheduling.domain.jobs import JobAction
 
 JOB = "jobs/<uuid:job_id>"
 QUEUE = "queues/<uuid:queue_id>"
+CHANGE_SET = "change-sets/<uuid:change_set_id>"
 NODE = "nodes/<uuid:node_id>"
 NODE_ACTIONS = {
     "cordon": node_acts.cordon,
@@ -39,6 +40,10 @@ urlpatterns = [
     path(QUEUE, queues.QueueDetailView.as_view()),
     path(f"{QUEUE}/open", queues.QueueStateView.as_view(is_open=True)),
     path(f"{QUEUE}/close", queues.QueueStateView.as_view(is_open=False)),
+    path("change-sets", change_sets.ChangeSetsView.as_view()),
+    path(CHANGE_SET, change_sets.ChangeSetDetailView.as_view()),
+    path(f"{CHANGE_SET}/simulate", change_sets.ChangeSetSimulateView.as_view()),
+    *(path(f"{CHANGE_SET}/{name}", view) for name, view in change_sets.STEPS.items()),
     path("nodes", nodes.NodesView.as_view()),
     path("nodes/join-tokens", nodes.JoinTokensView.as_view()),
     path(NODE, nodes.NodeDetailView.as_view()),

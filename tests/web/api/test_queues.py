@@ -121,7 +121,15 @@ def test_preview_changes_nothing(site: Site, as_user: As) -> None:
     )
 
     assert reply.status_code == 200, reply.json()
-    assert set(reply.json()) == {"shares", "reclaimable", "starts", "evictions", "warnings"}
+    assert set(reply.json()) == {
+        "shares",
+        "reclaimable",
+        "starts",
+        "evictions",
+        "warnings",
+        "sums",
+        "impact",
+    }
     assert Queue.objects.get(id=site.vision.id).weight == 2
 
 
