@@ -1,11 +1,14 @@
 """How people get accounts: an administrator makes them, or the organisation's sign-on does."""
 
+from datetime import UTC, datetime
+
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from django.http import HttpRequest
 
 from controlplane import first_login
+from controlplane.sessions import note_origin
 from tenants.models import User
 
 
@@ -15,6 +18,11 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         """Tell that nobody signs up by form."""
         return False
+
+    def login(self, request: HttpRequest, user: User) -> None:
+        """Sign somebody in, and keep from where for the list on their profile."""
+        super().login(request, user)
+        note_origin(request, datetime.now(UTC))
 
     def set_password(self, user: User, password: str) -> None:
         """Set the password that somebody chose, and forget the generated one."""

@@ -22,7 +22,7 @@ from controlplane.version import VERSION
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.models import Queue
-from tenants.domain.access import Actor
+from tenants.domain.access import Actor, Verb, reads
 from tenants.models import User
 
 P = ParamSpec("P")
@@ -65,6 +65,8 @@ class Frame:
     queues: tuple[Queue, ...]
     alarms: tuple[str, ...]
     is_admin: bool
+    may_see_people: bool
+    """Whether the pages about units, people and tokens have something to show."""
     version: str = VERSION
     themes: tuple[tuple[str, object], ...] = THEMES
     densities: tuple[tuple[str, object], ...] = DENSITIES
@@ -109,7 +111,14 @@ def frame_of(request: PageRequest) -> Frame:
         queues=tuple(job_queries.queue_names(request.actor, limit=50)),
         alarms=_alarms(),
         is_admin=request.actor.is_platform_admin,
+        may_see_people=_reads_people(request.actor),
     )
+
+
+def _reads_people(actor: Actor) -> bool:
+    """Tell whether the actor reads grants of others anywhere; no query."""
+    scope = reads(actor, Verb.GRANT_READ)
+    return scope.sees_everything or bool(scope.readable_units)
 
 
 def _alarms() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from django.utils.translation import gettext as _
 from controlplane.pages.frame import PageRequest, page
 from scheduling.domain.queries.jobs import JobFilter, list_jobs
 from scheduling.models import Queue
+from tenants.domain.access import Verb, reads
 
 MOST = 6
 
@@ -16,7 +17,7 @@ MOST = 6
 def found(request: PageRequest) -> HttpResponse:
     """Answer with links for the typed words."""
     text = request.GET.get("q", "").strip()[:100]
-    entries = [entry for entry in _pages() if text.lower() in entry[1].lower()]
+    entries = [entry for entry in _pages(request) if text.lower() in entry[1].lower()]
     context: dict[str, object] = {"pages": entries[:MOST], "queues": [], "jobs": []}
     if text:
         queues = Queue.objects.visible_to(request.actor).filter(name__icontains=text)
@@ -25,8 +26,17 @@ def found(request: PageRequest) -> HttpResponse:
     return render(request, "_palette.html", context)
 
 
-def _pages() -> list[tuple[str, str]]:
+def _pages(request: PageRequest) -> list[tuple[str, str]]:
+    scope = reads(request.actor, Verb.GRANT_READ)
+    of_admins = [
+        (reverse("pages:org_tree"), _("Org units")),
+        (reverse("pages:people"), _("People")),
+        (reverse("pages:person_invite"), _("Invite somebody")),
+        (reverse("pages:tokens"), _("Tokens")),
+    ]
     return [
+        *(of_admins if scope.sees_everything or scope.readable_units else []),
+        (reverse("pages:profile"), _("Your profile")),
         (reverse("pages:home"), _("My work")),
         (reverse("pages:job_list"), _("Jobs")),
         (reverse("pages:job_new"), _("New job")),

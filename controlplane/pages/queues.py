@@ -283,7 +283,7 @@ def new(request: PageRequest) -> HttpResponse:
         "cluster": cluster,
         "parents": parents,
         "units": _units_without_queue(request.actor, cluster),
-        "values": request.POST or {"parent": request.GET.get("parent", ""), "weight": "1"},
+        "values": request.POST or {"weight": "1", **request.GET.dict()},
         "problems": [],
     }
     if request.method == "POST":

@@ -4,8 +4,12 @@ from django.urls import path
 from django.views.i18n import set_language
 
 from controlplane.pages import (
+    account_links,
     activity,
     admin_area,
+    admin_org,
+    admin_people,
+    admin_tokens,
     changes,
     cluster,
     home,
@@ -16,6 +20,7 @@ from controlplane.pages import (
     palette,
     preferences,
     queues,
+    profile,
 )
 
 app_name = "pages"
@@ -61,3 +66,21 @@ urlpatterns = [
     path("admin/health/", admin_area.health, name="health"),
     path("admin/images/", admin_area.images, name="images"),
 ]
+    path("profile/", profile.profile, name="profile"),
+    path("profile/sessions/end/", profile.end_sessions, name="sessions_end"),
+    path("join/<str:secret>/", account_links.choose_password, name="account_link"),
+    path("admin/org/", admin_org.tree, name="org_tree"),
+    path("admin/org/new/", admin_org.new, name="unit_new"),
+    path("admin/org/<uuid:unit_id>/", admin_org.unit, name="unit"),
+    path("admin/org/<uuid:unit_id>/<str:what>/", admin_org.change, name="unit_change"),
+    path("admin/people/", admin_people.listing, name="people"),
+    path("admin/people/invite/", admin_people.invite, name="person_invite"),
+    path("admin/people/new-service/", admin_people.new_service, name="service_new"),
+    path("admin/people/<uuid:user_id>/", admin_people.person, name="person"),
+    path("admin/people/<uuid:user_id>/edit/", admin_people.edit, name="person_edit"),
+    path("admin/people/<uuid:user_id>/<str:what>/", admin_people.act, name="person_act"),
+    path("admin/grants/new/", admin_people.give, name="grant_new"),
+    path("admin/grants/<uuid:grant_id>/revoke/", admin_people.revoke, name="grant_revoke"),
+    path("admin/tokens/", admin_tokens.listing, name="tokens"),
+    path("admin/tokens/new/", admin_tokens.new, name="token_new"),
+    path("admin/tokens/<uuid:token_id>/revoke/", admin_tokens.revoke, name="token_revoke"),

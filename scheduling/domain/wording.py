@@ -319,6 +319,8 @@ SENTENCES: dict[str, str | Promise] = {
     # Django's own checks of accounts.
     "invalid": _("This is not possible here."),
     "blank": _("This is needed."),
+    "no_such_person": _("There is nobody “{user}” that you may see; invite them first."),
+    "passwords_differ": _("The two are not the same."),
     "max_length": _("{show_value} characters; {limit_value} are possible."),
     "password_too_short": _("The password is too short; {min_length} characters are needed."),
     "password_too_common": _("The password is on lists of common passwords; choose another one."),

@@ -1,4 +1,4 @@
-"""The organisation: units, users, grants, tokens, the audit trail, and who you are."""
+"""People: accounts, grants, tokens, the audit trail."""
 
 from __future__ import annotations
 
@@ -11,158 +11,22 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from controlplane import account_mail
 from controlplane.api import etag, pagination
 from controlplane.api.base import ApiView
-from controlplane.api.fields import ReasonField, StrictSerializer
+from controlplane.api.fields import ActIn, ReasonField, StrictSerializer
 from controlplane.api.schema import listing, problems
-from scheduling.domain import queues
+from controlplane.api.v1.jobs import plain
+from scheduling.domain import org_preview
+from scheduling.domain.org_preview import GrantEffect, UserChange
 from scheduling.domain.queries.activity import list_activity
-from tenants.domain import grants, org, tokens, users
-from tenants.domain.access import Verb, reads, require
-from tenants.domain.errors import NotFound
-from tenants.models import (
-    GrantRole,
-    OrgClosure,
-    OrgUnit,
-    OrgUnitKind,
-    User,
-)
+from scheduling.domain.queries.people import state_of
+from tenants.domain import account_links, grants, tokens, users
+from tenants.domain.access import Verb, require
+from tenants.domain.errors import Invalid, NotFound, Problem
+from tenants.models import AccountLink, GrantRole, OrgUnit, User
 
 DEFAULT_TOKEN_DAYS = 90
-
-
-class UnitOut(serializers.Serializer[Any]):
-    """An org unit."""
-
-    id = serializers.UUIDField()
-    parent_id = serializers.UUIDField(allow_null=True)
-    tenant_id = serializers.UUIDField()
-    name = serializers.CharField()
-    kind = serializers.CharField()
-    is_archived = serializers.BooleanField()
-    created_at = serializers.DateTimeField()
-    version = serializers.IntegerField()
-
-
-class UnitIn(StrictSerializer):
-    """A new org unit; without a parent, a tenant."""
-
-    name = serializers.CharField(max_length=100)
-    kind = serializers.ChoiceField(OrgUnitKind.choices, default=OrgUnitKind.TEAM.value)
-    parent_id = serializers.UUIDField(required=False, allow_null=True, default=None)
-    reason = ReasonField()
-
-
-class UnitPatchIn(StrictSerializer):
-    """One change of a unit: its name, its parent, or whether it is archived."""
-
-    name = serializers.CharField(max_length=100, required=False)
-    parent_id = serializers.UUIDField(required=False)
-    is_archived = serializers.BooleanField(required=False)
-    reason = ReasonField()
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Want one change: each has its own right and its own line in the audit trail."""
-        if len(attrs.keys() & {"name", "parent_id", "is_archived"}) != 1:
-            raise serializers.ValidationError(
-                "Change one of name, parent_id and is_archived at a time.", "one_of"
-            )
-        return attrs
-
-
-class UnitView(ApiView):
-    """Base of the views of units."""
-
-    def load(self, unit_id: UUID) -> OrgUnit:
-        """Return a unit that the actor may read.
-
-        Raises:
-            NotFound: there is none.
-        """
-        require(self.actor, Verb.ORG_READ, unit_id, what="org unit")
-        return OrgUnit.objects.get(id=unit_id)
-
-    def reply(self, unit: OrgUnit, status: int = 200) -> Response:
-        """Answer with a unit and its entity tag."""
-        headers = {"ETag": etag.tag(unit.version)}
-        return Response(UnitOut(unit).data, status=status, headers=headers)
-
-
-class UnitsView(UnitView):
-    """The org units."""
-
-    @extend_schema(operation_id="units_list", responses=problems({200: listing(UnitOut)}, 422))
-    def get(self, request: Request) -> Response:
-        """List the units that you may read."""
-        scope = reads(self.actor, Verb.ORG_READ)
-        units = OrgUnit.objects.all()
-        if not scope.sees_everything:
-            below = OrgClosure.objects.filter(ancestor__in=scope.readable_units)
-            units = units.filter(id__in=below.values("descendant_id"))
-        items, after = pagination.page(units, ("name", "id"), request)
-        return self.listed(list(UnitOut(items, many=True).data), after)
-
-    @extend_schema(
-        operation_id="units_create",
-        request=UnitIn,
-        responses=problems({201: UnitOut}, 403, 404, 409, 422),
-    )
-    def post(self, request: Request) -> Response:
-        """Make a unit."""
-        del request
-        wanted = self.read(UnitIn)
-
-        def create() -> tuple[int, dict[str, Any]]:
-            unit = org.create_unit(
-                actor=self.actor,
-                parent_id=wanted["parent_id"],
-                name=wanted["name"],
-                kind=OrgUnitKind(wanted["kind"]),
-                now=self.now,
-                reason=wanted["reason"],
-                request_id=self.request_id,
-            )
-            return 201, dict(UnitOut(unit).data)
-
-        return self.once(create)
-
-
-class UnitDetailView(UnitView):
-    """One org unit."""
-
-    @extend_schema(operation_id="units_read", responses=problems({200: UnitOut}, 404))
-    def get(self, request: Request, unit_id: UUID) -> Response:
-        """Show one unit."""
-        del request
-        return self.reply(self.load(unit_id))
-
-    @extend_schema(
-        operation_id="units_update",
-        request=UnitPatchIn,
-        parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, required=True)],
-        responses=problems({200: UnitOut}, 403, 404, 409, 412, 422, 428),
-    )
-    def patch(self, request: Request, unit_id: UUID) -> Response:
-        """Rename, move, archive or restore a unit; its queues move along."""
-        wanted = self.read(UnitPatchIn)
-        self.load(unit_id)
-        given: dict[str, Any] = {
-            "actor": self.actor,
-            "unit_id": unit_id,
-            "expected_version": etag.required_version(request),
-            "now": self.now,
-            "reason": wanted["reason"],
-            "request_id": self.request_id,
-        }
-        if "name" in wanted:
-            unit = org.rename_unit(**given, name=wanted["name"])
-        elif "parent_id" in wanted:
-            unit = queues.move_unit(**given, parent_id=wanted["parent_id"])
-        elif wanted["is_archived"]:
-            unit = queues.archive_unit(**given)
-        else:
-            unit = org.restore_unit(**given)
-        return self.reply(unit)
 
 
 class UserOut(serializers.Serializer[Any]):
@@ -175,6 +39,18 @@ class UserOut(serializers.Serializer[Any]):
     last_name = serializers.CharField()
     is_active = serializers.BooleanField()
     is_service = serializers.BooleanField()
+    home_unit_id = serializers.UUIDField(
+        source="home_id",
+        allow_null=True,
+        help_text="Of a service account the unit that owns it; else who looks after it now.",
+    )
+    state = serializers.SerializerMethodField(help_text="active, invited, disabled or removed.")
+    removed_at = serializers.DateTimeField(allow_null=True)
+    version = serializers.IntegerField()
+
+    def get_state(self, user: User) -> str:
+        """Say what became of the account."""
+        return state_of(user).value
 
 
 class UserIn(StrictSerializer):
@@ -188,16 +64,65 @@ class UserIn(StrictSerializer):
         max_length=128, required=False, allow_null=True, default=None, write_only=True
     )
     is_service = serializers.BooleanField(default=False)
+    invite = serializers.BooleanField(
+        default=False, help_text="Answer with a one-use link for choosing a password."
+    )
     role = serializers.ChoiceField(GrantRole.choices)
     unit_id = serializers.UUIDField(required=False, allow_null=True, default=None)
     reason = ReasonField()
 
 
 class UserPatchIn(StrictSerializer):
-    """Whether an account may sign in."""
+    """Whether an account may sign in; or its address and names."""
 
-    is_active = serializers.BooleanField()
+    is_active = serializers.BooleanField(required=False)
+    email = serializers.EmailField(required=False, allow_blank=True)
+    first_name = serializers.CharField(max_length=150, required=False, allow_blank=True)
+    last_name = serializers.CharField(max_length=150, required=False, allow_blank=True)
     reason = ReasonField()
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Want one kind of change: each has its own line in the audit trail."""
+        is_profile = bool(attrs.keys() & {"email", "first_name", "last_name"})
+        if is_profile == ("is_active" in attrs):
+            raise serializers.ValidationError(
+                "Change is_active, or email, first_name and last_name.", "one_of"
+            )
+        return attrs
+
+
+class LinkOut(serializers.Serializer[Any]):
+    """A one-use link for choosing a password; `url` is shown only in the first reply."""
+
+    user_id = serializers.UUIDField()
+    purpose = serializers.CharField()
+    expires_at = serializers.DateTimeField()
+    is_mailed = serializers.BooleanField(required=False, read_only=True)
+    url = serializers.CharField(required=False, read_only=True)
+
+
+class UserMadeOut(UserOut):
+    """A new account, with the link of an invitation."""
+
+    link = LinkOut(required=False, read_only=True)
+
+
+class UserPreviewIn(StrictSerializer):
+    """What might be done to an account."""
+
+    change = serializers.ChoiceField([one.value for one in UserChange])
+
+
+class UserEffectOut(serializers.Serializer[Any]):
+    """What an account has: all of it ends with `remove`; jobs go on in any case."""
+
+    change = serializers.CharField()
+    grants = serializers.IntegerField()
+    tokens = serializers.IntegerField()
+    sessions = serializers.IntegerField()
+    factors = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    running = serializers.IntegerField()
 
 
 class UsersView(ApiView):
@@ -205,73 +130,196 @@ class UsersView(ApiView):
 
     @extend_schema(operation_id="users_list", responses=problems({200: listing(UserOut)}, 422))
     def get(self, request: Request) -> Response:
-        """List yourself and the people who have grants where you may read grants."""
-        seen = grants.visible_grants(self.actor).values("user_id")
-        found = User.objects.filter(id__in=seen)
+        """List yourself and the accounts of units where you may read grants."""
+        found = users.visible_users(self.actor)
         items, after = pagination.page(found, ("username", "id"), request)
         return self.listed(list(UserOut(items, many=True).data), after)
 
     @extend_schema(
         operation_id="users_create",
         request=UserIn,
-        responses=problems({201: UserOut}, 403, 404, 409, 422),
+        responses=problems({201: UserMadeOut}, 403, 404, 409, 422),
     )
     def post(self, request: Request) -> Response:
-        """Make an account."""
+        """Make an account; with `invite`, its person chooses a password by the link."""
         del request
         wanted = self.read(UserIn)
+        made: list[tuple[AccountLink, str]] = []
+        fields = {**wanted, "role": GrantRole(wanted["role"])}
+        is_invited = fields.pop("invite")
 
         def create() -> tuple[int, dict[str, Any]]:
-            user = users.create_user(
-                **{**wanted, "role": GrantRole(wanted["role"])},
-                actor=self.actor,
-                now=self.now,
-                request_id=self.request_id,
-            )
-            return 201, dict(UserOut(user).data)
+            common: dict[str, Any] = {
+                "actor": self.actor,
+                "now": self.now,
+                "request_id": self.request_id,
+            }
+            if not is_invited:
+                return 201, dict(UserOut(users.create_user(**fields, **common)).data)
+            _require_person(fields)
+            made.append(account_links.invite_user(**fields, **common))
+            link, _ = made[0]
+            return 201, {**UserOut(link.user).data, "link": dict(LinkOut(link).data)}
 
-        return self.once(create)
+        reply = self.once(create)
+        if made:
+            reply.data = {**reply.data, "link": _with_address(*made[0])}
+        return reply
 
 
-class UserDetailView(ApiView):
+def _require_person(fields: dict[str, Any]) -> None:
+    """Refuse an invitation with a password, or of a service account; take both out otherwise."""
+    problems_found = []
+    if fields.pop("password") is not None:
+        problems_found.append(Problem("password", "invited_chooses", {}))
+    if fields.pop("is_service"):
+        problems_found.append(Problem("invite", "service_signs_in_by_token", {}))
+    if problems_found:
+        raise Invalid(problems_found)
+
+
+def _with_address(link: AccountLink, secret: str) -> dict[str, Any]:
+    """Write a link with its address, and send it where mail is set up."""
+    is_mailed = account_mail.mail_link(link, secret)
+    return {**LinkOut(link).data, "is_mailed": is_mailed, "url": account_mail.address_of(secret)}
+
+
+class UserView(ApiView):
+    """Base of the views of one account."""
+
+    def reply(self, user: User) -> Response:
+        """Answer with an account and its entity tag."""
+        return Response(UserOut(user).data, headers={"ETag": etag.tag(user.version)})
+
+
+class UserDetailView(UserView):
     """One account."""
-
-    def load(self, user_id: UUID) -> User:
-        """Return an account that the actor may see.
-
-        Raises:
-            NotFound: there is none.
-        """
-        seen = grants.visible_grants(self.actor).filter(user_id=user_id)
-        if user_id != self.actor.user_id and not seen.exists():
-            raise NotFound("user")
-        return User.objects.get(id=user_id)
 
     @extend_schema(operation_id="users_read", responses=problems({200: UserOut}, 404))
     def get(self, request: Request, user_id: UUID) -> Response:
         """Show one account."""
         del request
-        return Response(UserOut(self.load(user_id)).data)
+        return self.reply(users.visible_user(self.actor, user_id))
 
     @extend_schema(
         operation_id="users_update",
         request=UserPatchIn,
-        responses=problems({200: UserOut}, 403, 404, 409, 422),
+        parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER)],
+        responses=problems({200: UserOut}, 403, 404, 409, 412, 422),
     )
     def patch(self, request: Request, user_id: UUID) -> Response:
-        """Disable an account (its sessions end within seconds), or enable it again."""
-        del request
+        """Disable an account (its sessions end within seconds), enable it again, or edit it."""
         wanted = self.read(UserPatchIn)
-        self.load(user_id)
-        change = users.enable_user if wanted["is_active"] else users.disable_user
-        user = change(
+        user = users.visible_user(self.actor, user_id)
+        common: dict[str, Any] = {
+            "actor": self.actor,
+            "user_id": user_id,
+            "expected_version": etag.expected_version(request),
+            "now": self.now,
+            "reason": wanted["reason"],
+            "request_id": self.request_id,
+        }
+        if "is_active" in wanted:
+            change = users.enable_user if wanted["is_active"] else users.disable_user
+            return self.reply(change(**common))
+        names = ("email", "first_name", "last_name")
+        profile = {name: wanted.get(name, getattr(user, name)) for name in names}
+        return self.reply(users.edit_user(**common, **profile))
+
+    @extend_schema(
+        operation_id="users_delete",
+        parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER)],
+        responses=problems({204: None}, 403, 404, 409, 412),
+    )
+    def delete(self, request: Request, user_id: UUID) -> Response:
+        """Take grants, tokens, sessions and password from an account; its jobs go on."""
+        users.visible_user(self.actor, user_id)
+        users.remove_user(
             actor=self.actor,
             user_id=user_id,
+            expected_version=etag.expected_version(request),
             now=self.now,
-            reason=wanted["reason"],
             request_id=self.request_id,
         )
-        return Response(UserOut(user).data)
+        return Response(status=204)
+
+
+class UserPreviewView(UserView):
+    """What a change of an account would do."""
+
+    @extend_schema(
+        operation_id="users_preview",
+        request=UserPreviewIn,
+        responses=problems({200: UserEffectOut}, 403, 404, 409, 422),
+    )
+    def post(self, request: Request, user_id: UUID) -> Response:
+        """Say what the account has that would end; nothing is written."""
+        del request
+        effect = org_preview.preview_user(
+            actor=self.actor,
+            user_id=user_id,
+            change=UserChange(self.read(UserPreviewIn)["change"]),
+            now=self.now,
+        )
+        document = {**plain(effect), "grants": len(effect.grants), "change": effect.change.value}
+        return Response(UserEffectOut(document).data)
+
+
+class UserLinkView(UserView):
+    """One-use links for choosing a password."""
+
+    is_reset: bool = False
+
+    @extend_schema(request=ActIn, responses=problems({201: LinkOut}, 403, 404, 409, 422))
+    def post(self, request: Request, user_id: UUID) -> Response:
+        """Make a link; by a reset the old password is of no use and all sessions end."""
+        del request
+        wanted = self.read(ActIn)
+        users.visible_user(self.actor, user_id)
+        make = account_links.reset_password if self.is_reset else account_links.invite_again
+        made: list[tuple[AccountLink, str]] = []
+
+        def act() -> tuple[int, dict[str, Any]]:
+            made.append(
+                make(
+                    actor=self.actor,
+                    user_id=user_id,
+                    now=self.now,
+                    reason=wanted["reason"],
+                    request_id=self.request_id,
+                )
+            )
+            return 201, dict(LinkOut(made[0][0]).data)
+
+        reply = self.once(act)
+        if made:
+            reply.data = _with_address(*made[0])
+        return reply
+
+
+class UserActionView(UserView):
+    """Acts on an account that answer with the account."""
+
+    act: Any = None
+
+    @extend_schema(request=ActIn, responses=problems({200: UserOut}, 403, 404, 409, 422))
+    def post(self, request: Request, user_id: UUID) -> Response:
+        """Sign an account out everywhere, or take its second factor."""
+        del request
+        wanted = self.read(ActIn)
+        users.visible_user(self.actor, user_id)
+
+        def act() -> tuple[int, dict[str, Any]]:
+            self.act(
+                actor=self.actor,
+                user_id=user_id,
+                now=self.now,
+                reason=wanted["reason"],
+                request_id=self.request_id,
+            )
+            return 200, dict(UserOut(users.visible_user(self.actor, user_id)).data)
+
+        return self.once(act)
 
 
 class GrantOut(serializers.Serializer[Any]):
@@ -321,12 +369,9 @@ class GrantsView(ApiView):
         wanted = self.read(GrantIn)
 
         def give() -> tuple[int, dict[str, Any]]:
-            user = User.objects.filter(id=wanted["user_id"]).first()
-            if user is None:
-                raise NotFound("user")
             grant = grants.give_grant(
                 actor=self.actor,
-                user=user,
+                user=_account(wanted["user_id"]),
                 role=GrantRole(wanted["role"]),
                 unit_id=wanted["unit_id"],
                 now=self.now,
@@ -338,8 +383,82 @@ class GrantsView(ApiView):
         return self.once(give)
 
 
+def _account(user_id: UUID) -> User:
+    """Return an account that may get a grant: any whose id is known, so that tenants can share."""
+    user = User.objects.filter(id=user_id).first()
+    if user is None:
+        raise NotFound("user")
+    return user
+
+
+class SightOut(serializers.Serializer[Any]):
+    """Things of one kind (unit, queue, job, person) that become visible or invisible."""
+
+    what = serializers.CharField()
+    count = serializers.IntegerField()
+    names = serializers.ListField(child=serializers.CharField(), help_text="The first few of them.")
+
+
+class GrantEffectOut(serializers.Serializer[Any]):
+    """What a grant gives its person, or its revocation takes."""
+
+    user_id = serializers.UUIDField()
+    role = serializers.CharField()
+    unit_id = serializers.UUIDField(allow_null=True)
+    verbs = serializers.ListField(child=serializers.CharField())
+    sight = SightOut(many=True)
+    jobs_left = serializers.IntegerField()
+    tokens = serializers.IntegerField()
+    sessions = serializers.IntegerField()
+
+
+def _written(effect: GrantEffect) -> dict[str, Any]:
+    return {
+        "user_id": effect.user.id,
+        "role": effect.role.value,
+        "unit_id": effect.unit.id if effect.unit else None,
+        "verbs": [verb.value for verb in effect.verbs],
+        "sight": SightOut(effect.sight, many=True).data,
+        "jobs_left": effect.jobs_left,
+        "tokens": effect.tokens,
+        "sessions": effect.sessions,
+    }
+
+
+class GrantPreviewView(ApiView):
+    """What a grant would give."""
+
+    @extend_schema(
+        operation_id="grants_preview",
+        request=GrantIn,
+        responses=problems({200: GrantEffectOut}, 403, 404, 409, 422),
+    )
+    def post(self, request: Request) -> Response:
+        """Say what the person could do and see with the grant; nothing is written."""
+        del request
+        wanted = self.read(GrantIn)
+        effect = org_preview.preview_grant(
+            actor=self.actor,
+            user=_account(wanted["user_id"]),
+            role=GrantRole(wanted["role"]),
+            unit_id=wanted["unit_id"],
+            now=self.now,
+        )
+        return Response(_written(effect))
+
+
 class GrantDetailView(ApiView):
     """One grant."""
+
+    @extend_schema(
+        operation_id="grants_preview_revoke",
+        responses=problems({200: GrantEffectOut}, 403, 404, 409),
+    )
+    def get(self, request: Request, grant_id: UUID) -> Response:
+        """Say what the person would lose without the grant; nothing is written."""
+        del request
+        effect = org_preview.preview_revoke(actor=self.actor, grant_id=grant_id, now=self.now)
+        return Response(_written(effect))
 
     @extend_schema(operation_id="grants_delete", responses=problems({204: None}, 403, 404, 409))
     def delete(self, request: Request, grant_id: UUID) -> Response:
@@ -424,10 +543,7 @@ class TokensView(ApiView):
     def _owner(self, user_id: UUID | None) -> User:
         if user_id is None:
             return self.user
-        seen = grants.visible_grants(self.actor).filter(user_id=user_id)
-        if not seen.exists():
-            raise NotFound("user")
-        return User.objects.get(id=user_id)
+        return users.visible_user(self.actor, user_id)
 
     def _unit(self, unit_id: UUID | None) -> OrgUnit | None:
         if unit_id is None:
@@ -490,32 +606,3 @@ class AuditView(ApiView):
             limit=pagination.limit_of(request),
         )
         return self.listed(list(AuditOut(found.rows, many=True).data), found.next_cursor or None)
-
-
-class MeOut(UserOut):
-    """You, your grants, and what your token leaves of them."""
-
-    time_zone = serializers.CharField()
-    language = serializers.CharField()
-    grants = GrantOut(many=True)
-    token_verbs = serializers.ListField(child=serializers.CharField(), allow_null=True)
-
-
-class MeView(ApiView):
-    """Who you are."""
-
-    @extend_schema(operation_id="me", responses=problems({200: MeOut}))
-    def get(self, request: Request) -> Response:
-        """Show your account and rights."""
-        del request
-        held = self.user.grants.select_related("user").order_by("created_at", "id")
-        verbs = self.actor.verbs
-        return Response(
-            {
-                **UserOut(self.user).data,
-                "time_zone": self.user.time_zone,
-                "language": self.user.language,
-                "grants": GrantOut(held, many=True).data,
-                "token_verbs": None if verbs is None else sorted(verbs),
-            }
-        )

@@ -2,9 +2,20 @@
 
 from django.urls import path
 
-from controlplane.api.v1 import change_sets, image_rules, job_parts, jobs, nodes, people, queues
+from controlplane.api.v1 import (
+    change_sets,
+    image_rules,
+    job_parts,
+    jobs,
+    me,
+    nodes,
+    people,
+    queues,
+    units,
+)
 from scheduling.domain import nodes as node_acts
 from scheduling.domain.jobs import JobAction
+from tenants.domain import users as user_acts
 
 JOB = "jobs/<uuid:job_id>"
 QUEUE = "queues/<uuid:queue_id>"
@@ -16,9 +27,18 @@ NODE_ACTIONS = {
     "drain": node_acts.drain,
     "remove": node_acts.remove,
 }
+UNIT = "units/<uuid:unit_id>"
+USER = "users/<uuid:user_id>"
+USER_ACTIONS = {
+    "end-sessions": user_acts.end_sessions,
+    "remove-second-factor": user_acts.remove_second_factor,
+}
 
 urlpatterns = [
-    path("me", people.MeView.as_view()),
+    path("me", me.MeView.as_view()),
+    path("me/password", me.MyPasswordView.as_view()),
+    path("me/sessions", me.MySessionsView.as_view()),
+    path("me/sessions/<str:session_id>", me.MySessionView.as_view()),
     path("jobs", jobs.JobsView.as_view()),
     path("jobs:batch", jobs.JobBatchView.as_view()),
     path(JOB, jobs.JobDetailView.as_view()),
@@ -54,11 +74,21 @@ urlpatterns = [
     path("clusters", nodes.ClustersView.as_view()),
     path("clusters/<uuid:cluster_id>/cycles", nodes.CyclesView.as_view()),
     path("clusters/<uuid:cluster_id>/image-rules", image_rules.ImageRulesView.as_view()),
-    path("units", people.UnitsView.as_view()),
-    path("units/<uuid:unit_id>", people.UnitDetailView.as_view()),
+    path("units", units.UnitsView.as_view()),
+    path(UNIT, units.UnitDetailView.as_view()),
+    path(f"{UNIT}/preview", units.UnitPreviewView.as_view()),
+    path(f"{UNIT}/merge", units.UnitMergeView.as_view()),
     path("users", people.UsersView.as_view()),
-    path("users/<uuid:user_id>", people.UserDetailView.as_view()),
+    path(USER, people.UserDetailView.as_view()),
+    path(f"{USER}/preview", people.UserPreviewView.as_view()),
+    path(f"{USER}/invite", people.UserLinkView.as_view()),
+    path(f"{USER}/reset-password", people.UserLinkView.as_view(is_reset=True)),
+    *(
+        path(f"{USER}/{name}", people.UserActionView.as_view(act=act))
+        for name, act in USER_ACTIONS.items()
+    ),
     path("grants", people.GrantsView.as_view()),
+    path("grants:preview", people.GrantPreviewView.as_view()),
     path("grants/<uuid:grant_id>", people.GrantDetailView.as_view()),
     path("tokens", people.TokensView.as_view()),
     path("tokens/<uuid:token_id>", people.TokenDetailView.as_view()),

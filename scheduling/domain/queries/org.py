@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
-from django.db.models import Count
+from django.db.models import Count, Q
 
 from scheduling.models import Cluster, Queue
 from tenants.domain import access, grants, users
@@ -62,7 +62,8 @@ class UnitPage:
     """From the tenant down to the parent."""
     children: tuple[UnitRow, ...]
     queues: tuple[Queue, ...]
-    clusters_without_queue: tuple[Cluster, ...]
+    clusters_without_queue: tuple[tuple[Cluster, UUID | None], ...]
+    """With the queue that one of the unit would hang below, if the viewer manages that."""
     grants: tuple[HeldGrant, ...]
     accounts: tuple[User, ...]
     """Service accounts that it owns, and people without a grant that it looks after."""
@@ -70,7 +71,6 @@ class UnitPage:
     may_create_below: bool
     may_read_grants: bool
     may_give: bool
-    may_make_queue: bool
 
 
 def unit_tree(actor: Actor, *, with_archived: bool = False) -> list[UnitRow]:
@@ -114,14 +114,13 @@ def unit_page(actor: Actor, unit_id: UUID) -> UnitPage:
         path=tuple(path),
         children=tuple(_rows(actor, list(children[:MOST_UNITS]))),
         queues=queues,
-        clusters_without_queue=tuple(clusters.order_by("name")),
+        clusters_without_queue=tuple(_nearest(actor, unit, clusters.order_by("name"))),
         grants=tuple(_grants_on(actor, unit)),
         accounts=tuple(_accounts_of(actor, unit)),
         may_change=Verb.ORG_ADMIN in verbs[unit.parent_id],
         may_create_below=Verb.ORG_ADMIN in here and not unit.is_archived,
         may_read_grants=Verb.GRANT_READ in here,
         may_give=Verb.GRANT_EDIT in here and not unit.is_archived,
-        may_make_queue=not unit.is_archived and _may_make_queue(actor, unit),
     )
 
 
@@ -147,9 +146,24 @@ def paths_of(actor: Actor, verb: Verb, *, below: UUID | None = None) -> list[tup
     return sorted(paths, key=lambda one: one[1])
 
 
-def _may_make_queue(actor: Actor, unit: OrgUnit) -> bool:
-    """Tell whether the actor manages the unit above, or the installation for a tenant."""
-    return access.may(actor, Verb.QUEUE_CREATE, unit.parent_id)
+def _nearest(
+    actor: Actor, unit: OrgUnit, clusters: Iterable[Cluster]
+) -> Iterable[tuple[Cluster, UUID | None]]:
+    """Pair each cluster with the queue of the nearest unit above, where the actor may add to it."""
+    clusters = list(clusters)
+    above = OrgClosure.objects.filter(descendant=unit, depth__gt=0)
+    depths = dict(above.values_list("ancestor_id", "depth"))
+    rows = Queue.objects.filter(cluster__in=clusters).filter(
+        Q(unit__in=list(depths)) | Q(parent__isnull=True)
+    )
+    nearest: dict[UUID, Queue] = {}
+    for queue in sorted(rows, key=lambda one: depths[one.unit_id] if one.unit_id else MOST_UNITS):
+        nearest.setdefault(queue.cluster_id, queue)
+    verbs = verbs_on(actor, {queue.unit_id for queue in nearest.values()})
+    for cluster in clusters:
+        found = nearest.get(cluster.id)
+        may_add = found is not None and Verb.QUEUE_CREATE in verbs[found.unit_id]
+        yield cluster, found.id if found is not None and may_add else None
 
 
 def _grants_on(actor: Actor, unit: OrgUnit) -> Iterable[HeldGrant]:
