@@ -252,6 +252,12 @@ class Launch:
     log_limit_bytes: int = 1_073_741_824
     simulate_seconds: float | None = None
     """Simulated nodes only: how long the pretended process runs."""
+    secret_environment: dict[str, str] = field(default_factory=dict, repr=False)
+    """Joins the environment of the process, and nothing else: an agent never writes it down."""
+    secret_files: list[FileToPlace] = field(default_factory=list, repr=False)
+    """Below the task's folder of secrets, which is gone when the task has ended."""
+    are_secrets_left_out: bool = False
+    """In the agent's own record of the command: there were secrets, and they are not here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
 
-from scheduling.domain import quotas
+from scheduling.domain import job_secrets, quotas
 from scheduling.domain.transitions import Batch, JobWork
 from scheduling.lifecycle import values
 from scheduling.lifecycle.events import LifecycleAction
@@ -78,6 +78,7 @@ def submit_job(
         target = _held_queue(target)
         _require_open_leaf(target)
         quotas.require_room_to_submit(unit_id=unit_id, owner_id=actor.user_id, spec=spec)
+        job_secrets.require_usable(actor=actor, unit_id=unit_id, spec=spec)
         _require_code(actor, code_file_id)
         job = _insert_job(actor=actor, spec=spec, queue=target, now=now)
         roles = Role.objects.bulk_create(_role_rows(job, spec))

@@ -18,6 +18,7 @@ from uuid import UUID
 from django.conf import settings
 
 from scheduling.domain import ports
+from scheduling.domain.job_secrets import Delivery, Opened, WithheldError
 from scheduling.domain.snapshot import UNSERVED, Rule, rules_of, runtime_wanted
 from scheduling.domain.transitions import LAUNCH_TOPIC
 from scheduling.lifecycle.states import AttemptState
@@ -32,6 +33,7 @@ HOST_RUNTIME = "host"
 LOOPBACK = "127.0.0.1"
 SIMULATE_ANNOTATION = "terrace.io/simulate-seconds"
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".zip")
+SECRET_MODE = 0o600
 FILES_PATH = "/agent/v1/files/"
 """Where the gateway serves a job's code to the node, under its own address."""
 
@@ -72,6 +74,9 @@ class LaunchOrder:
     grace_seconds: float = 30.0
     time_limit_seconds: float | None = None
     simulate_seconds: float | None = None
+    secret_environment: dict[str, str] = field(default_factory=dict, repr=False)
+    """Values that are never stored: not here, and not on the node but in the process itself."""
+    secret_files: list[FileOrder] = field(default_factory=list, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +90,23 @@ class StopOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """A launch that must not be sent: the attempt fails with this text."""
+
+    row: int
+    node: UUID
+    attempt: UUID
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """What to send for some outbox rows, by row id; `void`: rows that nobody needs any more."""
 
     launches: dict[int, LaunchOrder]
     stops: dict[int, StopOrder]
     void: list[int]
+    withheld: list[Withheld] = field(default_factory=list)
 
 
 def compose(rows: Sequence[OutboxRow]) -> Orders:
@@ -112,7 +128,7 @@ def compose(rows: Sequence[OutboxRow]) -> Orders:
             to_launch[row.id] = attempt
         else:
             orders.stops[row.id] = _stop_order(row, attempt, epochs)
-    orders.launches.update(_launch_orders(to_launch, epochs))
+    _add_launches(orders, to_launch, epochs)
     return orders
 
 
@@ -136,15 +152,17 @@ def _stop_order(row: OutboxRow, attempt: Attempt, epochs: Mapping[UUID, int]) ->
     )
 
 
-def _launch_orders(
-    attempts: Mapping[int, Attempt], epochs: Mapping[UUID, int]
-) -> dict[int, LaunchOrder]:
+def _add_launches(
+    orders: Orders, attempts: Mapping[int, Attempt], epochs: Mapping[UUID, int]
+) -> None:
     jobs = {attempt.job_id: attempt.job for attempt in attempts.values()}
     known = _Known(jobs, attempts.values())
-    return {
-        row_id: _launch_order(attempt, known, epochs.get(attempt.node.cluster_id, attempt.epoch))
-        for row_id, attempt in attempts.items()
-    }
+    for row_id, attempt in attempts.items():
+        epoch = epochs.get(attempt.node.cluster_id, attempt.epoch)
+        try:
+            orders.launches[row_id] = _launch_order(attempt, known, epoch)
+        except WithheldError as error:
+            orders.withheld.append(Withheld(row_id, attempt.node_id, attempt.id, str(error)))
 
 
 class _Known:
@@ -153,6 +171,8 @@ class _Known:
     def __init__(self, jobs: Mapping[UUID, Job], attempts: Iterable[Attempt]) -> None:
         listed = list(attempts)
         self.specs = {key: JobSpec.model_validate(job.spec) for key, job in jobs.items()}
+        real = {one.job_id for one in listed if not one.node.is_simulated}
+        self.secrets = Opened({key: self.specs[key] for key in real}, jobs)
         endpoints = _endpoints(self.specs)
         self.contexts = {
             key: context_of(spec, endpoints=endpoints.get(key)) for key, spec in self.specs.items()
@@ -238,6 +258,7 @@ def _launch_order(attempt: Attempt, known: _Known, epoch: int) -> LaunchOrder:
     role = spec.role(task.role.name)
     assert role is not None  # noqa: S101 -- roles are never taken out of a spec
     injected = environment(spec, role.name, task.index, context=known.contexts[job.id])
+    delivery = Delivery() if attempt.node.is_simulated else known.secrets.deliver(job.id, role)
     hold = known.holds.get(attempt.id)
     code = spec.code
     is_git = code is not None and code.source == "git"
@@ -268,6 +289,11 @@ def _launch_order(attempt: Attempt, known: _Known, epoch: int) -> LaunchOrder:
         grace_seconds=float(role.grace_seconds),
         time_limit_seconds=spec.time_limit_seconds,
         simulate_seconds=_simulated_seconds(spec, role) if attempt.node.is_simulated else None,
+        secret_environment=delivery.variables,
+        secret_files=[
+            FileOrder(path=path, content=base64.b64encode(content).decode(), mode=SECRET_MODE)
+            for path, content in delivery.files.items()
+        ],
     )
 
 

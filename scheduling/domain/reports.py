@@ -57,6 +57,8 @@ class EndReason(StrEnum):
     RECORDS_LOST = "RecordsLost"
     """The node's records of it are damaged; its processes were ended."""
     STOPPED_BEFORE_START = "StoppedBeforeStart"
+    SECRETS_LOST = "SecretsLost"
+    """The agent ended before the task had its secrets, which it keeps in memory only."""
     NOT_WANTED = "NotWanted"
     """The node held it and the control plane did not know it as live."""
 
@@ -71,6 +73,7 @@ GONE_REASONS = frozenset(
         EndReason.SHIM_LOST,
         EndReason.RECORDS_LOST,
         EndReason.STOPPED_BEFORE_START,
+        EndReason.SECRETS_LOST,
         EndReason.NOT_WANTED,
     }
 )
@@ -227,12 +230,21 @@ FROM unnest(%s::uuid[], %s::bigint[]) AS said(node_id, seq) WHERE node.id = said
 
 def refused(*, node_id: UUID, attempt_id: UUID, code: str, now: datetime) -> None:
     """Take note that a node will never carry out a launch: nothing of it was started."""
+    _end_unlaunched(node_id, attempt_id, EndReason.NEVER_STARTED, code, now)
+
+
+def not_launched(*, node_id: UUID, attempt_id: UUID, message: str, now: datetime) -> None:
+    """Take note that a launch was not sent, since what the task needs cannot be had: it failed."""
+    _end_unlaunched(node_id, attempt_id, EndReason.LAUNCH_FAILED, message, now)
+
+
+def _end_unlaunched(
+    node_id: UUID, attempt_id: UUID, reason: EndReason, message: str, now: datetime
+) -> None:
     with transaction.atomic():
         node = Node.objects.select_for_update(no_key=True).get(id=node_id)
         batch = Batch(now=now)
-        seen = AttemptObserved(
-            attempt_id, Reported.EXITED, reason=EndReason.NEVER_STARTED, message=code
-        )
+        seen = AttemptObserved(attempt_id, Reported.EXITED, reason=reason, message=message)
         _observe(batch, [(node, [seen])])
         batch.flush()
 

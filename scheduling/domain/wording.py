@@ -131,6 +131,28 @@ SENTENCES: dict[str, str | Promise] = {
         "{requested} do not fit any more: you use {used} of your {hard} of storage in “{unit}”."
         " Delete jobs with large files, or ask an administrator of “{unit}” for more."
     ),
+    # Secrets.
+    "secret_missing": _(
+        "There is no secret “{secret}” that you may use in this unit; make it under Secrets, or ask"
+        " its owner to share it."
+    ),
+    "secret_key_missing": _("Secret “{secret}” has no “{key}”; it has {keys}."),
+    "secret_name": _(
+        "“{name}” cannot name a secret: letters a-z, digits, “-” and “.” are possible, 63 at most."
+    ),
+    "secret_key": _(
+        "“{key}” cannot be a name here: letters, digits and “_” are possible, for files “-” and “.”"
+        " too, and no digit first for variables."
+    ),
+    "secret_not_text": _("The value of “{key}” is no text; make a secret of files of it."),
+    "secret_registry": _("The login of a registry has exactly these: {keys}."),
+    "secret_empty": _("A secret holds at least one value."),
+    "secret_is_revoked": _("Secret “{secret}” was revoked; make a new one."),
+    "secret_in_file": _("“{key}” is neither text nor base64; send one of them."),
+    "secrets_key_missing": _(
+        "This installation has no key to seal secrets with: its operator sets TERRACE_SECRETS_KEY"
+        " for web and gateway and starts them again."
+    ),
     "quota_without_user": _("A quota of everybody names no user."),
     "user_missing": _("There is no such user in your units; check the name."),
     # How jobs and attempts end.
@@ -153,6 +175,10 @@ SENTENCES: dict[str, str | Promise] = {
     "NodeShutdown": _("The machine was shut down in order; it is tried elsewhere."),
     "ShimLost": _("What watched over it on the node was lost, so it was ended."),
     "RecordsLost": _("The node lost its records of it, so it counts as ended."),
+    "SecretsLost": _(
+        "The node's agent ended before the task had its secrets, which are never written to its"
+        " disk; it is tried again."
+    ),
     "StoppedBeforeStart": _("It was stopped while the node was still preparing it."),
     "NotWanted": _("The node held it although it was given up; it was ended there."),
     "NeverStarted": _("It was stopped before it started."),
@@ -293,6 +319,8 @@ SENTENCES: dict[str, str | Promise] = {
     "account_of_others_too": _(
         "{user} also works in units that you do not administer; ask a platform administrator."
     ),
+    "no_such_person": _("There is nobody “{user}” that you may see; invite them first."),
+    "passwords_differ": _("The two are not the same."),
     "invited_chooses": _("Who is invited chooses the password; leave it out."),
     "password_wrong": _("This is not your password."),
     "sign_in_for_this": _("A token cannot do this; sign in as a person."),
@@ -319,8 +347,6 @@ SENTENCES: dict[str, str | Promise] = {
     # Django's own checks of accounts.
     "invalid": _("This is not possible here."),
     "blank": _("This is needed."),
-    "no_such_person": _("There is nobody “{user}” that you may see; invite them first."),
-    "passwords_differ": _("The two are not the same."),
     "max_length": _("{show_value} characters; {limit_value} are possible."),
     "password_too_short": _("The password is too short; {min_length} characters are needed."),
     "password_too_common": _("The password is on lists of common passwords; choose another one."),

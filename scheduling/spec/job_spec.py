@@ -103,6 +103,26 @@ class Port(SpecPart):
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
 
 
+class SecretUse(SpecPart):
+    """A secret that a task is given by name: variables of its environment, or files.
+
+    Without `variable` and `path` the secret's kind says which; without `key` all of it is given.
+    """
+
+    name: str
+    key: str = ""
+    variable: str = ""
+    """The variable that the key's value goes to; empty: named like the key."""
+    prefix: str = ""
+    """Put before the names of variables where all of it is given."""
+    path: str = ""
+    """The folder for the files, or with a key the file; below TERRACE_SECRETS."""
+    items: dict[str, str] = Field(default_factory=dict)
+    """Key -> path below `path`; empty: all, named like their keys."""
+    is_optional: bool = False
+    """Start without it where there is none that the owner may use."""
+
+
 class RoleSpec(SpecPart):
     """One template of a job and how many tasks are made of it."""
 
@@ -119,6 +139,7 @@ class RoleSpec(SpecPart):
     args: tuple[str, ...] | None = None
     working_dir: str = ""
     env: dict[str, str] = Field(default_factory=dict)
+    secrets: tuple[SecretUse, ...] = ()
 
     cpu_milli: int = 0
     memory_bytes: int = 0

@@ -144,9 +144,27 @@ def _role(role: dict[str, Any], path: str, position: int, findings: Findings) ->
     _command(role, path, findings)
     _lists(role)
     role["policies"] = _policies(role.get("policies"), f"{path}.policies", findings)
+    _secrets(role)
     for name in ("env", "labels", "annotations", "node_selector"):
         _text_map(role, name)
     return role
+
+
+def _secrets(role: dict[str, Any]) -> None:
+    """Accept names, or lines: `name`, `VARIABLE=name/key`, `name:folder`, `name/key:file`."""
+    value = role.get("secrets")
+    if isinstance(value, str):
+        value = [line.strip() for line in value.splitlines() if line.strip()]
+    if isinstance(value, list):
+        role["secrets"] = [_secret(one) if isinstance(one, str) else one for one in value]
+
+
+def _secret(line: str) -> dict[str, Any]:
+    variable, equals, rest = line.partition("=")
+    where, _, path = (rest if equals else line).partition(":")
+    name, _, key = where.strip().partition("/")
+    given = {"key": key, "variable": variable.strip() if equals else "", "path": path.strip()}
+    return {"name": name, **{field: text for field, text in given.items() if text}}
 
 
 def _lists(role: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from scheduling.spec import pod_secrets
 from scheduling.spec.job_spec import GPU_RESOURCE, RoleSpec
 from scheduling.spec.quantities import write_bytes, write_thousandths
 from scheduling.spec.reader import Findings, MapReader, counts_in_bytes, read_amount
@@ -50,6 +51,7 @@ def lift(template: MapReader, *, role_name: str) -> tuple[dict[str, Any], dict[s
     readers = [MapReader(c, f"{base}[{n}]", findings) for n, c in enumerate(containers)]
     inits = list(pod.maps("initContainers"))
     fields |= _lift_container(readers[0])
+    fields["secrets"] = pod_secrets.lift(pod, readers[0])
     fields |= _lift_amounts(readers, inits)
     if gpu_milli.isdecimal():
         fields["gpu_milli"] = int(gpu_milli[:12])
@@ -193,6 +195,8 @@ def write_back(role: RoleSpec) -> dict[str, Any]:
     if role.tolerations != was.tolerations:
         _put(pod, "tolerations", [_toleration(one) for one in role.tolerations])
     _write_container(main, role, was)
+    if role.secrets != was.secrets:
+        pod_secrets.write(pod, main, role.secrets)
     if _amounts(role) != _amounts(was):
         _write_amounts(main, role, was)
     return template

@@ -154,6 +154,7 @@ PROBLEM_TEXTS: Mapping[str, str] = {
     "request_above_limit": "The request of {resource} ({request}) is above its limit ({limit}).",
     "pod_resources_below_containers": "The pod asks for {request} of {resource}, its containers together for {sum}.",
     "gpu_fraction_above_one": "{gpus} GPUs are not possible: ask for a part of one GPU, or for whole ones.",
+    "secret_path": '"{path}" leaves the folder of secrets; use a path without "..".',
     "invalid_env_name": "\"{name}\" cannot be the name of an environment variable: use letters, digits, '_', '-' and '.', no digit first.",
     "not_a_port": "{value} is not a port; ports are 1 to 65535.",
     # changes of a submitted job

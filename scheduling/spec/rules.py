@@ -41,6 +41,7 @@ _ENV_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 _SUBDOMAIN_LENGTH = 253
 _LARGEST_NUMBER = 2**31 - 1
 _LARGEST_PORT = 65_535
+_MOST_SECRETS = 64
 _WHOLE = 1000
 """A whole device or core in thousandths."""
 
@@ -117,6 +118,7 @@ def _sizes(spec: JobSpec, limits: Limits) -> Iterator[Problem]:
             (f"{path}.policies", len(role.policies), limits.policies),
             (f"{path}.env", len(role.env), limits.env_variables),
             (f"{path}.ports", len(role.ports), limits.ports),
+            (f"{path}.secrets", len(role.secrets), _MOST_SECRETS),
             (f"{path}.labels", len(role.labels), limits.labels),
         ]
     for path, count, limit in counted:
@@ -349,6 +351,21 @@ def _code(spec: JobSpec) -> Iterator[Problem]:
 # --- roles --------------------------------------------------------------------------------------
 
 
+def _secrets(role: RoleSpec, path: str) -> Iterator[Problem]:
+    """Names that can be secrets, variables that can be set, and paths that stay in their folder."""
+    for number, use in enumerate(role.secrets):
+        where = f"{path}.secrets[{number}]"
+        if not is_subdomain(use.name):
+            yield Problem(f"{where}.name", "invalid_name", {"name": use.name[:80]})
+        if use.variable and not _ENV_NAME.fullmatch(use.variable):
+            yield Problem(f"{where}.variable", "invalid_env_name", {"name": use.variable[:80]})
+        if use.variable and not use.key:
+            yield Problem(f"{where}.key", "required")
+        for text in (use.path, *use.items.values()):
+            if ".." in text.split("/") or "\0" in text:
+                yield Problem(f"{where}.path", "secret_path", {"path": text[:80]})
+
+
 def _role(role: RoleSpec, path: str) -> Iterator[Problem]:
     yield from _policy_problems(role.policies, f"{path}.policies")
     yield from _partitions(role, path)
@@ -386,6 +403,7 @@ def _partitions(role: RoleSpec, path: str) -> Iterator[Problem]:
 
 
 def _process(role: RoleSpec, path: str) -> Iterator[Problem]:
+    yield from _secrets(role, path)
     for name in role.env:
         if not _ENV_NAME.fullmatch(name):
             yield Problem(f"{path}.env", "invalid_env_name", {"name": name[:80]})

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -142,9 +142,20 @@ def new_attempt(
 
 
 def store_launch(attempt: Attempt, launch: Launch) -> None:
-    """Make the folder and keep the command: from here on a repeated one changes nothing."""
+    """Make the folder and keep the command: from here on a repeated one changes nothing.
+
+    Secrets are left out: they are in this process and in the task, and in no record.
+    """
     attempt.folder.mkdir(mode=0o700, parents=False, exist_ok=True)
+    launch = without_secrets(launch)
     attempt.write(records.LAUNCH, {"frame": encode(launch)})
+
+
+def without_secrets(launch: Launch) -> Launch:
+    """Return a command as it may be kept."""
+    if not (launch.secret_environment or launch.secret_files):
+        return launch
+    return replace(launch, secret_environment={}, secret_files=[], are_secrets_left_out=True)
 
 
 def read_launch(folder: Path) -> Launch | None:

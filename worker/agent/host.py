@@ -6,7 +6,8 @@ What an agent finds of an attempt after its own restart, and what it makes of it
 |-------|--------------------------------------|-------------------------------------------------|
 | any   | `exit.json`                          | it is over: report it                           |
 | held  |                                      | its shim lives: watch it                        |
-| free  | no trace that a task was started     | the agent died while preparing: start it        |
+| free  | no trace that a task was started     | the agent died while preparing: start it,       |
+|       |                                      | or report that if its secrets died with it      |
 | free  | traces of this boot                  | the shim was killed: kill the rest, report that |
 | free  | traces of another boot               | the machine was restarted: report that          |
 """
@@ -27,12 +28,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from worker.agent import inventory
-from worker.agent.attempts import Attempt, exit_record, exit_report, take_lock
+from worker.agent.attempts import Attempt, exit_record, exit_report, take_lock, without_secrets
 from worker.agent.config import AgentConfig
 from worker.agent.folders import NodeFolders
 from worker.agent.machine import Hardware, Listener
 from worker.agent.outputs import Uploader
-from worker.agent.preparing import PrepareError, Preparer, attempt_folders
+from worker.agent.preparing import PrepareError, Preparer, attempt_folders, forget_secrets
 from worker.agent.usage import UsageMeter
 from worker.protocol import AttemptReport, Launch, UsageSample
 from worker.shim import cgroups, linux, processes, records, supervisor
@@ -136,13 +137,17 @@ class HostMachine:
             self._spawn(self._watch_adopted(attempt, listener))
             return
         was_started = self._was_started(attempt)
-        if not was_started and attempt.launch is not None:
+        has_all = attempt.launch is not None and not attempt.launch.are_secrets_left_out
+        if not was_started and has_all:
             os.close(lock)
             self.start(attempt, listener)
             return
         try:
             if was_started:
                 self._bury(attempt)
+            elif attempt.launch is not None:
+                message = "the agent ended before the task had its secrets"
+                attempt.write(records.EXIT, exit_record(reason="SecretsLost", message=message))
             else:
                 message = "the node's record of the command is damaged; nothing was started"
                 attempt.write(records.EXIT, exit_record(reason="RecordsLost", message=message))
@@ -151,7 +156,9 @@ class HostMachine:
         self._report_exit(attempt, listener)
 
     def collect(self, attempt: Attempt) -> None:
-        """Bring the outputs in the background."""
+        """Bring the outputs in the background; the files of secrets are gone at once."""
+        if attempt.launch is not None:
+            forget_secrets(attempt_folders(self._folders, attempt.launch))
         if attempt.launch is None or attempt.is_collected:
             attempt.is_collected = True
         elif attempt.id not in self._collecting:
@@ -223,19 +230,21 @@ class HostMachine:
         spec = {**preparation.spec.record()}
         attempt.write(records.SPEC, spec)
         attempt.write("prepared.json", {"ports": attempt.ports, "warnings": preparation.warnings})
-        return self._run_shim(attempt, lock)
+        attempt.launch = without_secrets(launch)
+        return self._run_shim(attempt, lock, preparation.secret_environment)
 
-    def _run_shim(self, attempt: Attempt, lock: int) -> int:
+    def _run_shim(self, attempt: Attempt, lock: int, secrets: dict[str, str]) -> int:
         reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(writer, True)
         command = [sys.executable, "-I", "-S", SHIM_PATH, attempt.path(records.SPEC)]
         errors = os.open(
             attempt.path("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
         )
+        shared = [_in_memory(secrets)] if secrets else []
         try:
             self._children[attempt.id] = subprocess.Popen(  # noqa: S603 -- our own program
-                [*command, str(lock), str(writer)],
-                pass_fds=(lock, writer),
+                [*command, *map(str, (lock, writer, *shared))],
+                pass_fds=(lock, writer, *shared),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -248,8 +257,8 @@ class HostMachine:
                 },
             )
         finally:
-            os.close(writer)
-            os.close(errors)
+            for descriptor in (writer, errors, *shared):
+                os.close(descriptor)
         return reader
 
     async def _follow(self, attempt: Attempt, status: int, listener: Listener) -> None:
@@ -424,6 +433,14 @@ class HostMachine:
         ):
             self._report_running(attempt, listener)  # no news unless we were away meanwhile
         listener.on_report(attempt, exit_report(attempt.id, record))
+
+
+def _in_memory(secrets: dict[str, str]) -> int:
+    """Return a file that is on no disk, to be handed to the shim as it is."""
+    fd = os.memfd_create("terrace", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(fd), "wb") as stream:
+        stream.write(json.dumps(secrets).encode())
+    return fd
 
 
 def _settle(future: asyncio.Future[None]) -> None:

@@ -33,6 +33,9 @@ BASE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 VOLCANO_FOLDER: Final = "/etc/volcano"
 HOME_PREFIXES: Final = ("/root/", "~/")
 GIT_TIMEOUT_SECONDS: Final = 600.0
+SECRET_MODE: Final = 0o600
+REGISTRY_LOGINS: Final = "registry/config.json"
+"""Where the control plane puts the logins of registries, below the folder of secrets."""
 GIT_SCHEMES: Final = frozenset({"https", "file"})
 
 
@@ -73,6 +76,11 @@ class AttemptFolders:
         return self.base / "files"
 
     @property
+    def secrets(self) -> Path:
+        """Files of secrets; only the task's user may enter, and it is gone when the task ended."""
+        return self.base / "secrets"
+
+    @property
     def metrics(self) -> Path:
         """Where the task appends its metrics."""
         return self.base / "metrics.jsonl"
@@ -90,6 +98,8 @@ class Preparation:
     spec: TaskSpec
     folders: AttemptFolders
     warnings: list[str] = field(default_factory=list)
+    secret_environment: dict[str, str] = field(default_factory=dict, repr=False)
+    """Joins the environment in the process itself; the spec lies on the disk without it."""
 
 
 def attempt_folders(folders: NodeFolders, launch: Launch) -> AttemptFolders:
@@ -138,8 +148,15 @@ class Preparer:
         warnings: list[str] = []
         for file in launch.files:
             self._place(file, where, owner, warnings)
+        self._place_secrets(launch, where, owner, warnings)
         _write_hosts(where.hosts, launch)
-        environment = _environment(launch, runtime, where, ports, self.identity.node)
+        given = replace(launch, environment={**launch.environment, **launch.secret_environment})
+        environment = _environment(given, runtime, where, ports, self.identity.node)
+        secret_environment = {
+            name: environment.pop(name)
+            for name, value in launch.secret_environment.items()
+            if environment.get(name) == value  # what the agent itself says of the task is no secret
+        }
         spec = TaskSpec(
             attempt=launch.attempt,
             folder=str(self.folders.attempt(launch.attempt)),
@@ -161,7 +178,7 @@ class Preparer:
             reveals=_reveals(runtime, where) if owner.uid >= 0 else [],
             use_cgroups=self.config.use_cgroups,
         )
-        return Preparation(spec, where, warnings)
+        return Preparation(spec, where, warnings, secret_environment)
 
     def _runtime(self, name: str) -> Runtime:
         runtime = self.config.runtimes.get(name or HOST_RUNTIME)
@@ -181,6 +198,22 @@ class Preparer:
             else:
                 limit = self.config.download_limit_bytes
                 placing.place_stream(fd, path, source, mode=file.mode, owner=owner, limit=limit)
+
+    def _place_secrets(
+        self, launch: Launch, where: AttemptFolders, owner: Owner, warnings: list[str]
+    ) -> None:
+        """Write the files of secrets into a folder of their own, for the task's user alone."""
+        if not launch.secret_files:
+            return
+        _own_folder(where.secrets, owner)
+        with placing.open_root(where.secrets) as fd:
+            for file in launch.secret_files:
+                with self._content(file) as source:
+                    limit = self.config.download_limit_bytes
+                    placing.place_stream(
+                        fd, file.path, source, mode=SECRET_MODE, owner=owner, limit=limit
+                    )
+        warnings.append("files of secrets lie in $TERRACE_SECRETS, below the paths that were named")
 
     def _content(self, file: FileToPlace) -> IO[bytes]:
         if not file.url:
@@ -227,6 +260,12 @@ def _make_folders(where: AttemptFolders, owner: Owner) -> None:
             os.fchown(fd, owner.uid, owner.gid)
     finally:
         os.close(fd)
+
+
+def forget_secrets(where: AttemptFolders) -> None:
+    """Remove the files of secrets of an attempt that is over."""
+    if where.secrets.exists():
+        shutil.rmtree(where.secrets)
 
 
 def _own_folder(folder: Path, owner: Owner) -> None:
@@ -347,6 +386,12 @@ def _environment(
         "TERRACE_FILES": str(where.files),
         "TERRACE_HOSTS_FILE": str(where.hosts),
     }
+    if launch.secret_files:
+        environment["TERRACE_SECRETS"] = str(where.secrets)
+    if (where.secrets / REGISTRY_LOGINS).is_file():
+        logins = where.secrets / REGISTRY_LOGINS
+        environment.setdefault("DOCKER_CONFIG", str(logins.parent))
+        environment.setdefault("REGISTRY_AUTH_FILE", str(logins))
     for label, port in ports.items():
         environment[f"TERRACE_PORT_{label.upper().replace('-', '_')}"] = str(port)
     _apply_runtime(environment, launch, runtime, where)

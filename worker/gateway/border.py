@@ -129,6 +129,14 @@ def claim(node_ids: Collection[UUID], limit: int) -> tuple[dict[UUID, list[Launc
     orders = _compose(listed)
     if orders.void:
         outbox.done(orders.void)
+    for one in orders.withheld:
+        reports.not_launched(
+            node_id=one.node,
+            attempt_id=one.attempt,
+            message=one.message,
+            now=clock.database_now(),
+        )
+        outbox.done([one.row])
     commands: dict[UUID, list[Launch | Stop]] = {}
     for node_id, rows_of_node in rows.items():
         for row in rows_of_node:
@@ -158,6 +166,7 @@ def _compose(rows: Sequence[OutboxRow]) -> launches.Orders:
         launches={key: order for part in parts for key, order in part.launches.items()},
         stops={key: order for part in parts for key, order in part.stops.items()},
         void=[key for part in parts for key in part.void],
+        withheld=[one for part in parts for one in part.withheld],
     )
 
 

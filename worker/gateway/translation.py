@@ -175,9 +175,8 @@ def _text(text: str, length: int) -> str:
     return text.replace("\0", "")[:length]
 
 
-def launch(command_id: int, order: launches.LaunchOrder) -> Launch:
-    """Translate the order to start an attempt."""
-    files = [
+def _files(orders: Sequence[launches.FileOrder]) -> list[FileToPlace]:
+    return [
         FileToPlace(
             path=file.path,
             content=file.content,
@@ -185,8 +184,12 @@ def launch(command_id: int, order: launches.LaunchOrder) -> Launch:
             mode=file.mode,
             is_archive=file.is_archive,
         )
-        for file in order.files
+        for file in orders
     ]
+
+
+def launch(command_id: int, order: launches.LaunchOrder) -> Launch:
+    """Translate the order to start an attempt."""
     return Launch(
         command_id=command_id,
         epoch=order.epoch,
@@ -197,7 +200,7 @@ def launch(command_id: int, order: launches.LaunchOrder) -> Launch:
         argv=order.argv,
         runtime=order.runtime,
         environment=order.environment,
-        files=files,
+        files=_files(order.files),
         hosts=order.hosts,
         git_url=order.git_url,
         git_revision=order.git_revision,
@@ -210,6 +213,8 @@ def launch(command_id: int, order: launches.LaunchOrder) -> Launch:
         grace_seconds=order.grace_seconds,
         time_limit_seconds=order.time_limit_seconds,
         simulate_seconds=order.simulate_seconds,
+        secret_environment=order.secret_environment,
+        secret_files=_files(order.secret_files),
     )
 
 

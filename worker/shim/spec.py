@@ -5,6 +5,9 @@ A plain class rather than a dataclass: importing dataclasses costs the shim half
 
 from __future__ import annotations
 
+import json
+import os
+
 from worker.shim import records
 
 TYPE_CHECKING = False
@@ -92,6 +95,23 @@ class TaskSpec:
     def record(self) -> dict[str, Any]:
         """Return the fields for `spec.json`."""
         return {name: getattr(self, name) for name in FIELDS}
+
+
+def load_secrets(descriptor: int) -> dict[str, str]:
+    """Read the variables that stand in no file: a JSON object in memory that the agent shares.
+
+    Raises:
+        ValueError: it is none, or a value is no text. The text names no value.
+    """
+    with os.fdopen(descriptor, "rb") as stream:
+        stream.seek(0)
+        try:
+            secrets = json.loads(stream.read())
+        except ValueError:
+            raise ValueError("secrets: not a JSON object") from None
+    if not isinstance(secrets, dict) or not all(isinstance(one, str) for one in secrets.values()):
+        raise ValueError("secrets: not an object of texts")
+    return secrets
 
 
 def load(path: str) -> TaskSpec:

@@ -44,12 +44,14 @@ STOPPED = "Stopped"
 def main(arguments: list[str]) -> int:
     """Supervise the attempt whose spec is named; return 0 once its exit record is on the disk."""
     path, *descriptors = arguments or [""]
-    if not path or len(descriptors) not in {0, 2}:
-        os.write(2, b"usage: python -m worker.shim SPECFILE [LOCK_FD STATUS_FD]\n")
+    if not path or len(descriptors) not in {0, 2, 3}:
+        os.write(2, b"usage: python -m worker.shim SPECFILE [LOCK_FD STATUS_FD [SECRETS_FD]]\n")
         return 2
     task = spec.load(path)
     if descriptors:
-        lock, status = map(int, descriptors)
+        lock, status, *secrets = map(int, descriptors)
+        for descriptor in secrets:
+            task.environment |= spec.load_secrets(descriptor)
     else:
         lock, status = _take_lock(task), os.open("/dev/null", os.O_WRONLY)
     if lock < 0 or os.path.exists(f"{task.folder}/{records.EXIT}"):
