@@ -19,8 +19,8 @@ from controlplane.pages import (
     jobs,
     palette,
     preferences,
-    queues,
     profile,
+    queues,
 )
 
 app_name = "pages"
@@ -63,9 +63,6 @@ urlpatterns = [
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),
     path("cluster/nodes/<str:name>/act/", cluster.node_act, name="node_act"),
     path("activity/", activity.feed, name="activity"),
-    path("admin/health/", admin_area.health, name="health"),
-    path("admin/images/", admin_area.images, name="images"),
-]
     path("profile/", profile.profile, name="profile"),
     path("profile/sessions/end/", profile.end_sessions, name="sessions_end"),
     path("join/<str:secret>/", account_links.choose_password, name="account_link"),
@@ -84,3 +81,6 @@ urlpatterns = [
     path("admin/tokens/", admin_tokens.listing, name="tokens"),
     path("admin/tokens/new/", admin_tokens.new, name="token_new"),
     path("admin/tokens/<uuid:token_id>/revoke/", admin_tokens.revoke, name="token_revoke"),
+    path("admin/health/", admin_area.health, name="health"),
+    path("admin/images/", admin_area.images, name="images"),
+]
