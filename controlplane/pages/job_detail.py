@@ -14,13 +14,22 @@ from django.utils.translation import gettext_lazy
 
 from controlplane.pages import fragments
 from controlplane.pages.frame import PageRequest, now, page, render_page
-from controlplane.pages.job_logs import Choice, chosen_attempt, log_context, may_read_logs
+from controlplane.pages.job_logs import (
+    ALL,
+    Choice,
+    chosen_attempt,
+    log_context,
+    may_read_logs,
+    merged_context,
+)
 from scheduling.domain import files as job_files
 from scheduling.domain import logs as job_logs
 from scheduling.domain.queries import explain, forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.activity import subject_activity
+from scheduling.domain.queries.efficiency import efficiency
 from scheduling.models import Job
+from scheduling.models.job import FINISHED_PHASES
 from tenants.domain.access import Verb, may
 from tenants.domain.errors import NotFound
 
@@ -63,6 +72,8 @@ def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
     roles = job_queries.tasks_by_role(request.actor, job)
     metrics = fragments.job_metrics(request.actor, str(job.id), "")
     context = {"roles": roles, **log_context(request.actor, job, Choice()), **metrics}
+    if job.phase in FINISHED_PHASES:
+        context["efficiency"] = efficiency(job)
     return _render(request, job, "job", "jobs/overview.html", context)
 
 
@@ -79,7 +90,13 @@ def task(request: PageRequest, job_id: UUID, role: str, index: int) -> HttpRespo
     """Show one task with its attempts."""
     job = job_queries.load_job(request.actor, job_id)
     found = job_queries.task_of(request.actor, job, role, index)
-    context = {"task": found, "attempts": job_queries.attempts_of_task(found)}
+    attempts = job_queries.attempts_of_task(found)
+    peaks = job_queries.peaks_of(attempts)
+    context = {
+        "task": found,
+        "attempts": [(attempt, peaks.get(attempt.id)) for attempt in attempts],
+        "now": now(),
+    }
     return _render(request, job, "job_tasks", "jobs/task.html", context)
 
 
@@ -101,9 +118,8 @@ def logs(request: PageRequest, job_id: UUID) -> HttpResponse:
         request.GET.get("stream", ""),
         request.GET.get("find", "")[:200],
     )
-    return _render(
-        request, job, "job_logs", "jobs/logs.html", log_context(request.actor, job, choice)
-    )
+    read = merged_context if choice.attempt == ALL else log_context
+    return _render(request, job, "job_logs", "jobs/logs.html", read(request.actor, job, choice))
 
 
 @page
@@ -133,7 +149,11 @@ def metrics(request: PageRequest, job_id: UUID) -> HttpResponse:
     job = job_queries.load_job(request.actor, job_id)
     reported = fragments.job_metrics(request.actor, str(job.id), "")
     used = fragments.job_usage(request.actor, str(job.id), "")
-    context = {"charts": reported["charts"], "usage_charts": used["charts"]}
+    context = {
+        "charts": reported["charts"],
+        "usage_charts": used["charts"],
+        "efficiency": efficiency(job),
+    }
     return _render(request, job, "job_metrics", "jobs/metrics.html", context)
 
 

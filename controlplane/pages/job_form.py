@@ -29,8 +29,9 @@ from scheduling.domain import files, jobs
 from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries import queues as queue_queries
+from scheduling.domain.queries.efficiency import GPU, efficiency
 from scheduling.domain.wording import sentence
-from scheduling.models import ImageRule, Node
+from scheduling.models import ImageRule, Job, Node
 from scheduling.spec import job_plugins
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, Parsed, read
@@ -85,10 +86,25 @@ def clone(request: PageRequest, job_id: UUID) -> HttpResponse:
         messages.warning(
             request, _("The values of its variables are not yours to see; they are left out.")
         )
+    if request.GET.get("suggested"):
+        spec = _with_suggested(spec, job)
     spec = spec.model_copy(update={"name": _next_name(spec.name)})
     if request.GET.get("as") == "yaml":
         return _show(request, None, mode="yaml", text=_yaml_of(spec, is_manifest=False))
     return _show(request, forms.form_from_spec(spec))
+
+
+SPEC_FIELDS = {"cpu": "cpu_milli", "memory": "memory_bytes", GPU: "gpu_milli"}
+
+
+def _with_suggested(spec: JobSpec, job: Job) -> JobSpec:
+    """Ask for what the last run shows to be enough."""
+    wanted: dict[str, dict[str, int]] = {}
+    for one in efficiency(job):
+        if one.suggested is not None:
+            wanted.setdefault(one.role, {})[SPEC_FIELDS[one.resource]] = one.suggested
+    roles = tuple(role.model_copy(update=wanted.get(role.name, {})) for role in spec.roles)
+    return spec.model_copy(update={"roles": roles})
 
 
 def _next_name(name: str) -> str:

@@ -11,6 +11,25 @@ from tenants.domain.access import Actor, logs_verb, may
 
 TAIL_BYTES = 64 * 1024
 MOST_ATTEMPTS = 500
+MERGED_TASKS = 32
+"""How many tasks' output stands in one view; the page follows each of them."""
+MERGED_BYTES = 8 * 1024
+MERGED_LINES = 60
+MERGED_HITS = 200
+ALL = "all"
+"""Instead of an attempt: the newest attempt of each task, in one view."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedPart:
+    """One task's part of the view of all: its last lines, and where its feed goes on."""
+
+    name: str
+    attempt: Attempt
+    lines: tuple[str, ...]
+    end: int
+    is_cut: bool
+    """Whether lines before these are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +72,63 @@ def log_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
     if choice.find:
         context["matches"] = logs.search(attempt=attempt, stream=stream, text=choice.find)
     return context
+
+
+def merged_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
+    """Return the last lines of the newest attempt of each task, or those that hold a text."""
+    attempts = job_queries.attempts_of(job, limit=MOST_ATTEMPTS)
+    newest = {one.task_id: one for one in attempts}  # in order of their numbers
+    shown = list(newest.values())[:MERGED_TASKS]
+    stream = choice.stream if choice.stream in logs.STREAMS else logs.STREAMS[0]
+    context: dict[str, object] = {
+        "job": job,
+        "may_read_logs": may_read_logs(actor, job),
+        "log_attempts": attempts,
+        "is_merged": True,
+        "attempt": shown[0] if shown else None,
+        "stream": stream,
+        "streams": logs.STREAMS,
+        "search": choice.find,
+        "merged_more": max(0, len(newest) - MERGED_TASKS),
+        "merged_limit": MERGED_TASKS,
+    }
+    if not context["may_read_logs"]:
+        return context
+    tails = logs.tails(attempts=shown, stream=stream, length=MERGED_BYTES)
+    context["parts"] = [_merged_part(one, tails.get(one.id)) for one in shown]
+    if choice.find:
+        context["matches"] = _merged_matches(shown, stream, choice.find)
+    return context
+
+
+def task_name(attempt: Attempt) -> str:
+    """Return the name of an attempt's task within its job."""
+    return f"{attempt.task.role.name}-{attempt.task.index}"
+
+
+def _merged_part(attempt: Attempt, tail: logs.LogPart | None) -> MergedPart:
+    if tail is None:
+        return MergedPart(task_name(attempt), attempt, (), 0, is_cut=False)
+    lines = tail.data.decode(errors="replace").splitlines()
+    if tail.offset and len(lines) > 1:
+        lines = lines[1:]  # the first may be a part of a line
+    is_cut = tail.offset > 0 or len(lines) > MERGED_LINES
+    end = tail.offset + len(tail.data)
+    return MergedPart(task_name(attempt), attempt, tuple(lines[-MERGED_LINES:]), end, is_cut)
+
+
+def _merged_matches(
+    attempts: list[Attempt], stream: str, text: str
+) -> list[tuple[str, logs.LogHit]]:
+    """Return (task, line) of the first lines with the text, task by task."""
+    found: list[tuple[str, logs.LogHit]] = []
+    for attempt in attempts:
+        left = MERGED_HITS - len(found)
+        if left <= 0:
+            break
+        hits = logs.search(attempt=attempt, stream=stream, text=text, limit=left)
+        found += [(task_name(attempt), hit) for hit in hits]
+    return found
 
 
 def chosen_attempt(attempts: list[Attempt], wanted: str) -> Attempt | None:

@@ -126,6 +126,14 @@ def iso(value: datetime | None) -> str:
 
 
 @register.filter
+def ran_for(attempt: Any, now: datetime) -> str:
+    """Write how long an attempt ran, up to now if it still does."""
+    if attempt.started_at is None:
+        return UNKNOWN
+    return duration((attempt.finished_at or now) - attempt.started_at)
+
+
+@register.filter
 def tasks_of(job: Any) -> str:
     """Write how many tasks run of how many; of a job that ended, how many succeeded."""
     count = job.tasks_succeeded if job.phase in _ENDED else job.tasks_running

@@ -8,15 +8,17 @@ chunks (a cap was reached, a spool was lost) stays a gap: offsets are those of t
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from uuid import UUID
 
 from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db import transaction
-from django.db.models import F, Max
+from django.db.models import F, Max, Window
+from django.db.models.functions import RowNumber
 
 from scheduling.models import Attempt, Job, LogChunk
 from scheduling.models.attempt import LIVE_STATES
@@ -29,6 +31,8 @@ FOLD_AFTER = timedelta(seconds=30)
 """How long after the end the last chunks may still come in."""
 PART = 1024 * 1024
 LONGEST_LINE = 4096
+TAIL_CHUNKS = 8
+"""How many of the newest chunks the end of a stream is put together of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,30 @@ def read_log(*, attempt: Attempt, stream: str, offset: int = 0, length: int = 65
     data, begin = _join(rows, start, wanted)
     is_final = attempt.state not in LIVE_STATES
     return LogPart(data, begin, size, is_final)
+
+
+def tails(*, attempts: Collection[Attempt], stream: str, length: int = 8192) -> dict[UUID, LogPart]:
+    """Return the end of each attempt's stream, up to `length` bytes without a gap in them.
+
+    One query for all, and one reading of the store for each stream that is folded.
+    """
+    newest = Window(RowNumber(), partition_by=[F("attempt_id")], order_by=F("offset").desc())
+    rows = (
+        LogChunk.objects.filter(attempt__in=attempts, stream=stream)
+        .annotate(rank=newest)
+        .filter(rank__lte=TAIL_CHUNKS)
+        .order_by("attempt_id", "offset")
+    )
+    found: dict[UUID, LogPart] = {}
+    final = {one.id: one.state not in LIVE_STATES for one in attempts}
+    for attempt_id, group in groupby(rows, key=lambda row: row.attempt_id):
+        last = list(_contiguous(group))[-1]
+        size = last[-1].offset + last[-1].size_bytes
+        start = max(last[0].offset, size - length)
+        later = [row for row in last if row.offset + row.size_bytes > start]
+        data, begin = _join(later, start, length)
+        found[attempt_id] = LogPart(data, begin, size, final[attempt_id])
+    return found
 
 
 def _join(rows: Iterable[LogChunk], start: int, wanted: int) -> tuple[bytes, int]:

@@ -8,6 +8,7 @@ import * as editor from "./editor.js";
 import * as keys from "./keys.js";
 import * as log from "./log.js";
 import * as menu from "./menu.js";
+import * as merged from "./merged.js";
 import * as newer from "./newer.js";
 import * as palette from "./palette.js";
 import * as policies from "./policies.js";
@@ -24,6 +25,7 @@ const MODULES = {
   editor,
   log,
   menu,
+  merged,
   newer,
   palette,
   policies,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Prefetch, Q, QuerySet, Sum, Window
+from django.db.models import Max, Prefetch, Q, QuerySet, Sum, Window
 from django.db.models.functions import RowNumber
 
 from scheduling.domain.queries.redaction import redact_rows
@@ -286,6 +286,26 @@ def attempts_of(job: Job, *, limit: int = 200) -> list[Attempt]:
 def attempts_of_task(task: Task) -> list[Attempt]:
     """Return the attempts of one task, the newest first."""
     return list(task.attempts.select_related("node").order_by("-number"))
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The most that one attempt used; None means not measured."""
+
+    cpu_milli: int | None
+    memory_bytes: int | None
+    gpu_percent: float | None
+
+
+def peaks_of(attempts: Collection[Attempt]) -> dict[UUID, Peak]:
+    """Return the most that each attempt used, for those that were measured: one query."""
+    rows = (
+        Usage.objects.filter(attempt_id__in=[attempt.id for attempt in attempts])
+        .values("attempt_id")
+        .annotate(cpu=Max("cpu_milli"), memory=Max("memory_bytes"), gpu=Max("gpu_percent"))
+        .order_by("attempt_id")
+    )
+    return {row["attempt_id"]: Peak(row["cpu"], row["memory"], row["gpu"]) for row in rows}
 
 
 def history_of(
