@@ -2,7 +2,7 @@
 
 from scheduling.models.attempt import Attempt
 from scheduling.models.change_set import ChangeItem, ChangeSet
-from scheduling.models.cluster import Cluster, CycleRecord
+from scheduling.models.cluster import Cluster, CycleRecord, SchedulerConfig
 from scheduling.models.delayed_action import DelayedAction
 from scheduling.models.files import JobFile, LogChunk
 from scheduling.models.forecast import StartForecast
@@ -49,6 +49,7 @@ __all__ = [
     "QuotaScope",
     "Reservation",
     "Role",
+    "SchedulerConfig",
     "StartForecast",
     "Task",
     "Usage",

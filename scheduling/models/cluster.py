@@ -2,6 +2,7 @@
 
 import uuid
 
+from django.conf import settings
 from django.db import models
 
 
@@ -20,6 +21,28 @@ class Cluster(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class SchedulerConfig(models.Model):
+    """One version of a cluster's scheduler configuration; the newest is in force."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="configs")
+    number = models.PositiveIntegerField()
+    text = models.TextField(blank=True)
+    """Empty: the default."""
+    author = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    reason = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "number"], name="config_number_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.cluster_id} {self.number}"
 
 
 class CycleRecord(models.Model):
