@@ -11,12 +11,14 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import isinf
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from scheduling.engine import registry
 from scheduling.engine.actions import gang_evicting
@@ -25,13 +27,19 @@ from scheduling.engine.actions.serving import roles_in_order
 from scheduling.engine.actions.shuffle import withdrawn
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.cycle import close, open_session
+from scheduling.engine.device_classes import PREFIX
 from scheduling.engine.domains import Domains
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.journal import Claim, Removed, Unit
 from scheduling.engine.plugins import cdp, task_topology, tdm
 from scheduling.engine.plugins.drf import HIERARCHY, HIERARCHY_WEIGHTS
 from scheduling.engine.session import Plugin, Session
-from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools
+from scheduling.engine.tables import (
+    QUEUE_AFFINITY,
+    QUEUE_GROUP_LIMITS,
+    SHAPE_ANNOTATIONS,
+    Bools,
+)
 from scheduling.engine.types import (
     CPU_PERCENT,
     MEASURED_AT,
@@ -40,6 +48,8 @@ from scheduling.engine.types import (
     ActionConfig,
     Amounts,
     Config,
+    Device,
+    DeviceClass,
     DisruptionBudget,
     GangPhase,
     HyperNode,
@@ -57,12 +67,15 @@ from scheduling.engine.types import (
     ShardMode,
     Snapshot,
     SpreadRule,
+    StorageClass,
     SubGroupPolicy,
     Taint,
     Task,
     TaskState,
     TopologyMode,
     TopologyRule,
+    Volume,
+    VolumeClaim,
 )
 from scheduling.engine.views import JobView, RoleView
 from scheduling.spec.controller_cases import (
@@ -96,25 +109,12 @@ SHAPING = (
     "revocable_zone",
     "affinity",
     "topology_spread",
+    "limits",
+    "preemption_policy",
+    "volume_claims",
+    "resource_claims",
 )
 """What tasks of one role must have in common; a role is split where they differ."""
-
-NOT_EXPRESSED = frozenset(
-    {
-        "volume_claims",
-        "resource_claims",
-        "preemption_policy",
-    }
-)
-NOT_EXPRESSED_OF_CASES = frozenset(
-    {
-        "device_claims",
-        "device_slices",
-        "storage_classes",
-        "persistent_volumes",
-        "volume_claims",
-    }
-)
 
 
 class UnsupportedCaseError(Exception):
@@ -145,16 +145,6 @@ def amounts(data: Data | None) -> dict[str, int]:
     return {name: amount(name, text) for name, text in (data or {}).items()}
 
 
-def refuse(data: Data, keys: Iterable[str], kind: str) -> None:
-    """Say which of the keys a case uses that cannot be translated.
-
-    Raises: UnsupportedCaseError.
-    """
-    used = sorted(key for key in keys if data.get(key))
-    if used:
-        raise UnsupportedCaseError(f"{kind}: {', '.join(used)}")
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """A case with what was translated of it."""
@@ -166,21 +156,21 @@ class Case:
 
 def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
     """Translate the state and the configuration of a case, of all groups or of some."""
-    refuse(data, NOT_EXPRESSED_OF_CASES, "state")
     priorities = {c["name"]: int(c["value"]) for c in data.get("priority_classes", [])}
     queues = [read_queue(q) for q in data["queues"]]
     names = {q.name for q in queues}
     jobs = []
     keys = label_keys(data)
+    pods = with_claims(data)
     for group in data["podgroups"]:
         key = f"{group['namespace']}/{group['name']}"
         if groups is None or key in groups:
-            jobs.append(read_job(group, data["pods"], priorities, keys))
+            jobs.append(read_job(group, pods, priorities, keys))
             if not group["queue"] and "" not in names:
                 queues.append(Queue(""))
                 names.add("")
     known = {(g["namespace"], g["name"]) for g in data["podgroups"]}
-    alone = [p for p in data["pods"] if (p["namespace"], p["podgroup"]) not in known]
+    alone = [p for p in pods if (p["namespace"], p["podgroup"]) not in known]
     if alone and groups is None:
         jobs.extend(read_lonely(pod, keys) for pod in alone)
         if "" not in names:
@@ -190,7 +180,10 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
         snapshot=Snapshot(
             now=read_clock(data.get("clock")),
             nodes=tuple(
-                read_node(n, data.get("node_usage", {}).get(n["name"])) for n in data["nodes"]
+                read_node(
+                    n, data.get("node_usage", {}).get(n["name"]), read_devices(data, n["name"])
+                )
+                for n in data["nodes"]
             ),
             queues=tuple(queues),
             jobs=tuple(jobs),
@@ -201,8 +194,76 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
             ),
             hypernodes=tuple(read_hypernode(h) for h in data.get("hypernodes", [])),
             disruption_budgets=tuple(read_budget(b) for b in data.get("disruption_budgets", [])),
+            device_classes=tuple(
+                DeviceClass(c["name"], tuple(c.get("selectors", ())))
+                for c in data.get("device_classes", [])
+            ),
+            storage_classes=tuple(
+                read_storage_class(c, data.get("ignored_provisioners", ()))
+                for c in data.get("storage_classes", [])
+            ),
+            volumes=tuple(
+                Volume(
+                    name=v["name"],
+                    storage_class=v.get("storage_class", ""),
+                    size_bytes=amount("memory", v.get("capacity", {}).get("storage", "0")),
+                    is_available=v.get("phase", "Available") == "Available",
+                )
+                for v in data.get("persistent_volumes", [])
+            ),
+            volume_claims=tuple(
+                VolumeClaim(
+                    key=f"{c['namespace']}/{c['name']}",
+                    storage_class=c.get("storage_class", ""),
+                    size_bytes=amount("memory", c.get("request", {}).get("storage", "0")),
+                )
+                for c in data.get("volume_claims", [])
+            ),
         ),
         config=read_config(data, data.get("actions", [])),
+    )
+
+
+def with_claims(data: Data) -> list[Data]:
+    """Return the pods, each asking for the devices of its claims; a shared claim's go to the first.
+
+    A pod that claims what does not exist asks for a class that no node has.
+    """
+    claims = {(c["namespace"], c["name"]): c for c in data.get("device_claims", [])}
+    counted = set()
+    pods = []
+    for pod in data["pods"]:
+        asked: Counter[str] = Counter()
+        for name in pod.get("resource_claims", ()):
+            key = (pod["namespace"], name)
+            if key in counted:
+                continue
+            counted.add(key)
+            known = claims.get(key, {"requests": [{"device_class": f"claim {name}"}]})
+            for request in known.get("requests", []):
+                asked[PREFIX + request["device_class"]] += int(request.get("count", 1))
+        request = {**pod["request"], **{name: str(count) for name, count in asked.items()}}
+        pods.append({**pod, "request": request} if asked else pod)
+    return pods
+
+
+def read_devices(data: Data, node: str) -> tuple[Device, ...]:
+    """Translate the devices that a node publishes."""
+    slices = [s for s in data.get("device_slices", []) if s.get("node") == node]
+    names = [(name, s.get("driver", "")) for s in slices for name in s.get("devices", ())]
+    return tuple(
+        Device(id=name, index=i, resource="", driver=driver)
+        for i, (name, driver) in enumerate(names)
+    )
+
+
+def read_storage_class(data: Data, ignored: Sequence[str]) -> StorageClass:
+    """Translate a kind of volume; one whose provisioner is ignored makes no volumes."""
+    provisioner = data.get("provisioner", "")
+    return StorageClass(
+        name=data["name"],
+        is_provisioned=provisioner not in ("", "kubernetes.io/no-provisioner", *ignored),
+        waits_for_consumer=data.get("volume_binding_mode") == "WaitForFirstConsumer",
     )
 
 
@@ -266,7 +327,7 @@ def read_budget(data: Data) -> DisruptionBudget:
     )
 
 
-def read_node(data: Data, load: Data | None = None) -> Node:
+def read_node(data: Data, load: Data | None = None, devices: tuple[Device, ...] = ()) -> Node:
     """Translate a node; one that states no slots has none."""
     return Node(
         name=data["name"],
@@ -276,6 +337,7 @@ def read_node(data: Data, load: Data | None = None) -> Node:
             Taint(t["key"], t.get("value", ""), t["effect"]) for t in data.get("taints", [])
         ),
         annotations={**data.get("annotations", {}), **_usage(load)},
+        devices=devices,
     )
 
 
@@ -383,9 +445,9 @@ def read_tasks(
     """Translate pods into tasks, and into roles of pods that are alike."""
     variants: dict[str, list[Data]] = {}
     for pod in pods:
-        refuse(pod, NOT_EXPRESSED, "pod")
         alike = json.dumps(
             [pod.get("role", ""), _labels(pod, keys), _accepts_revocable(pod)]
+            + [_shaping_annotations(pod)]
             + [pod.get(k) for k in SHAPING],
             sort_keys=True,
         )
@@ -396,14 +458,15 @@ def read_tasks(
     for position, members in enumerate(variants.values()):
         first = members[0]
         name = first.get("role", "")
-        is_split = per_role[name] > 1
-        if is_split and minimums.get(name):
-            raise UnsupportedCaseError("a role with a minimum whose pods differ")
+        needed = minimums.get(name, 0)
+        if per_role[name] > 1:  # what pods that differ have in common is only the whole of a role
+            total = sum(p.get("role", "") == name for p in pods)
+            needed = len(members) if needed >= total else 0
         role = Role(
             name=f"{name}#{position}",
             request=amounts(first["request"]),
             replicas=len(members),
-            min_available=minimums.get(name, 0),
+            min_available=needed,
             priority=int(first.get("priority", DEFAULT_TASK_PRIORITY)),
             node_selector=first.get("node_selector", {}),
             preemptable=first.get("preemptable", True),
@@ -413,6 +476,14 @@ def read_tasks(
             preferred_affinity=_preferred_nodes(first),
             pod_terms=_pod_terms(first),
             spread=_spread(first),
+            limits=amounts(first.get("limits")),
+            may_evict=first.get("preemption_policy") != "Never",
+            volume_claims=tuple(
+                f"{first['namespace']}/{name}" for name in first.get("volume_claims", ())
+            ),
+            device_claims=tuple(
+                f"{first['namespace']}/{name}" for name in first.get("resource_claims", ())
+            ),
         )
         roles.append(role)
         tasks.extend(read_task(pod, role.name) for pod in members)
@@ -494,9 +565,15 @@ def _spread(pod: Data) -> tuple[SpreadRule, ...]:
     )
 
 
+def _shaping_annotations(pod: Data) -> dict[str, str]:
+    """Return the annotations that decide where a pod may or should run."""
+    annotations: Mapping[str, str] = pod.get("annotations", {})
+    return {k: v for k, v in annotations.items() if k in SHAPE_ANNOTATIONS and k != tdm.ZONE}
+
+
 def _role_annotations(pod: Data) -> dict[str, str]:
     """Translate what plugins read from a pod's annotations."""
-    found = {}
+    found = _shaping_annotations(pod)
     if "cooldown_time" in pod:
         found[cdp.COOLDOWN] = pod["cooldown_time"]
     if _accepts_revocable(pod):
@@ -624,8 +701,30 @@ class TestVictimByPriority(Plugin):
         ]
 
 
+class DeviceFitAfterEviction(Plugin):
+    """Keeps one pod off every node while another runs; made up by the source's tests."""
+
+    name = "device-fit-after-eviction"
+
+    def task_predicate(self, job: JobView, role: RoleView) -> Bools | None:
+        """Return bool[N], None for other pods."""
+        del job
+        pending = role.pending[-1].key if role.pending else ""
+        if pending.rpartition("/")[2] != self.arguments["pod"]:
+            return None
+        blocker = self.arguments["blocked_while_running"]
+        runs = any(
+            task.key.rpartition("/")[2] == blocker and task.key not in self.session.evicted
+            for row in self.session.tables.rows.values()
+            for held in row.roles
+            for task, _ in held.held
+        )
+        return np.full(self.session.tables.nodes.count, not runs)
+
+
 HELPERS: dict[str, type[Plugin]] = {
-    plugin.name: plugin for plugin in (TestPermitAll, TestRejecter, TestVictimByPriority)
+    plugin.name: plugin
+    for plugin in (DeviceFitAfterEviction, TestPermitAll, TestRejecter, TestVictimByPriority)
 }
 KNOWN = {**registry.PLUGINS, **HELPERS}
 

@@ -34,17 +34,23 @@ DEFAULT_CONFIG = Config(
             PluginConfig("priority", {"priority.elasticForAll": "true"}),
             PluginConfig("gang", {"gang.wholeGangs": "true"}),
             PluginConfig("conformance"),
+            PluginConfig("cdp"),
+            PluginConfig("pdb"),
         ),
         (
             PluginConfig("fair_users"),
             PluginConfig("drf", disabled=frozenset({"preemptable"})),
             PluginConfig("shares"),
             PluginConfig("predicates"),
+            PluginConfig(
+                "network-topology-aware", {"hypernode.binpack.normal-pod.enable": "false"}
+            ),
             PluginConfig("packing"),
         ),
     ),
 )
-"""Serves a GPU cluster: shares by water-filling, gangs, elastic growth, preemption, reclaim."""
+"""Serves a GPU cluster: shares by water-filling, gangs, elastic growth, preemption, reclaim,
+and the rules that jobs, nodes and budgets state: neighbours, topology, cooldown, disruption."""
 
 FLAGS = frozenset(FLAG_OF.get(name, name) for name in CALLBACKS if name not in UNGATED)
 """Flags that switch a plugin's callbacks."""

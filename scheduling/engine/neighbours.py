@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from scheduling.engine.journal import EntryKind
+from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Float64, Session
 from scheduling.engine.tables import Bools, Int64
 from scheduling.engine.types import PodTerm, Requirement, Role, SpreadRule
@@ -15,8 +16,21 @@ from scheduling.engine.views import JobView, RoleView
 
 TOP_SCORE = 100.0
 
-Placed = tuple[Role, str, int]
-"""Role, namespace and node of a task that has a place."""
+ALL_KINDS = frozenset({"affinity", "spread", "ports", "claims"})
+"""The rules that a configuration can switch off one by one."""
+
+
+@dataclass(slots=True)
+class Alike:
+    """Tasks that have a place and look alike to others: their role, and how many are where."""
+
+    role: Role
+    space: str
+    nodes: Counter[int]
+
+    def positions(self) -> list[int]:
+        """Return the nodes where there are some."""
+        return [node for node, count in self.nodes.items() if count > 0]
 
 
 class Neighbours:
@@ -29,77 +43,128 @@ class Neighbours:
     def __init__(self, session: Session) -> None:
         """Keep the session; nothing is counted before it is asked."""
         self.session = session
+        self._found: dict[tuple[object, ...], Alike] | None = None
 
     def has_rules(self) -> bool:
         """Return whether any role of the snapshot has a rule."""
         return bool(self.session.tables.ruled)
 
-    def _placed(self) -> Iterator[Placed]:
-        gone = self.session.evicted
-        for row in self.session.tables.rows.values():
-            for role in row.roles:
-                for task, node in role.held:
-                    if node >= 0 and task.key not in gone:
-                        yield role.role, _namespace(task.key), node
-        for entry in self.session.journal:
-            if entry.kind is not EntryKind.EVICT:
-                yield entry.role.role, _namespace(entry.task.key), entry.node
+    def book(self, entry: Entry, sign: int) -> None:
+        """Count a step of the cycle, or with sign -1 its undoing."""
+        if self._found is not None and entry.node >= 0:
+            step = -sign if entry.kind is EntryKind.EVICT else sign
+            self._add(entry.role.role, _namespace(entry.task.key), entry.node, step)
+
+    def _placed(self) -> Iterable[Alike]:
+        """Return all tasks that have a place; counted once, then kept by `book`."""
+        if self._found is None:
+            self._found = {}
+            for row in self.session.tables.rows.values():
+                for role in row.roles:
+                    for task, node in role.held:
+                        if node >= 0 and task.key not in self.session.evicted:
+                            self._add(role.role, _namespace(task.key), node, 1)
+            for entry in self.session.journal:
+                if entry.kind is not EntryKind.EVICT and entry.node >= 0:
+                    self._add(entry.role.role, _namespace(entry.task.key), entry.node, 1)
+        return self._found.values()
+
+    def _add(self, role: Role, space: str, node: int, sign: int) -> None:
+        key = (
+            space,
+            tuple(sorted(role.labels.items())),
+            role.pod_terms,
+            role.ports,
+            role.device_claims,
+        )
+        found = self._found if self._found is not None else {}
+        if key not in found:
+            found[key] = Alike(role, space, Counter())
+        found[key].nodes[node] += sign
 
     def _column(self, key: str) -> Int64:
         return self.session.tables.nodes.label(key)[1]
 
-    def allowed(self, job: JobView, role: RoleView) -> Bools | None:
+    def allowed(
+        self, job: JobView, role: RoleView, kinds: frozenset[str] = ALL_KINDS
+    ) -> Bools | None:
         """Return bool[N]: where the role's next task may go beside the others; None: anywhere."""
         if not self.has_rules():
             return None
         own = role.role
         space = _space(job, role)
         mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
-        placed = [p for p in self._placed() if p[1] == space]
-        for other, _, node in placed:
-            mask &= self._is_left_alone(other, own, node)
+        everywhere = self._placed()
+        placed = [p for p in everywhere if p.space == space]
+        if own.ports and "ports" in kinds:
+            users = [p for p in everywhere if set(own.ports) & set(p.role.ports)]
+            mask[[node for p in users for node in p.positions()]] = False
+        if "affinity" in kinds:
+            mask &= self._affinity_allows(own, placed)
+        for rule in own.spread if "spread" in kinds else ():
+            if rule.is_required:
+                mask &= self._spread_allows(rule, role, placed)
+        if own.device_claims and "claims" in kinds:
+            mask &= self._claims_allow(own, placed)
+        return mask
+
+    def _affinity_allows(self, own: Role, placed: list[Alike]) -> Bools:
+        """Return bool[N]: where neither the role nor those who are there object."""
+        mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
+        for other in placed:
+            for term in other.role.pod_terms:
+                if term.is_required and term.is_anti and matches(term.selector, own.labels):
+                    mask &= ~self._zone(term.topology_key, other.positions())
         for term in own.pod_terms:
             if term.is_required:
                 mask &= self._term_allows(term, own, placed)
-        for rule in own.spread:
-            if rule.is_required:
-                mask &= self._spread_allows(rule, role, placed)
         return mask
 
-    def _is_left_alone(self, other: Role, own: Role, node: int) -> Bools:
-        """Return bool[N]: nodes out of reach of a task that wants no such neighbour."""
-        mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
-        for term in other.pod_terms:
-            if term.is_required and term.is_anti and matches(term.selector, own.labels):
-                column = self._column(term.topology_key)
-                mask &= (column != column[node]) | (column[node] < 0)
-        return mask
+    def _zone(self, key: str, nodes: list[int]) -> Bools:
+        """Return bool[N]: the nodes that share a zone with some nodes."""
+        column = self._column(key)
+        zones = {int(column[n]) for n in nodes} - {-1}
+        result: Bools = np.isin(column, list(zones))
+        return result
 
-    def _term_allows(self, term: PodTerm, own: Role, placed: list[Placed]) -> Bools:
-        column = self._column(term.topology_key)
-        nodes = [node for role, _, node in placed if matches(term.selector, role.labels)]
-        inside: Bools = np.isin(column, [column[n] for n in nodes]) & (column >= 0)
+    def _term_allows(self, term: PodTerm, own: Role, placed: list[Alike]) -> Bools:
+        nodes = [n for p in placed if matches(term.selector, p.role.labels) for n in p.positions()]
+        inside = self._zone(term.topology_key, nodes)
         if term.is_anti:
             return ~inside
         if not nodes and matches(term.selector, own.labels):  # the first one finds nobody
-            return column >= 0
+            result: Bools = self._column(term.topology_key) >= 0
+            return result
         return inside
 
-    def _spread_allows(self, rule: SpreadRule, role: RoleView, placed: list[Placed]) -> Bools:
+    def _claims_allow(self, own: Role, placed: list[Alike]) -> Bools:
+        """Return bool[N]: the node of those with whom the role shares a claim; or anywhere."""
+        mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
+        for claim in own.device_claims:
+            homes = [n for p in placed if claim in p.role.device_claims for n in p.positions()]
+            if homes:
+                home: Bools = np.zeros_like(mask)
+                home[homes] = True
+                mask &= home
+        return mask
+
+    def _spread_allows(self, rule: SpreadRule, role: RoleView, placed: list[Alike]) -> Bools:
         column = self._column(rule.topology_key)
         counts = self._counts(rule, column, placed)
         eligible = self.session.shape_nodes(role.shape).mask & (column >= 0)
-        zones = {int(c) for c in column[eligible]}
-        least = min((counts[zone] for zone in zones), default=0)
+        zones = np.unique(column[eligible])
+        least = min((counts[int(zone)] for zone in zones), default=0)
         own = int(matches(rule.selector, role.role.labels))
-        here = np.array([counts[int(c)] for c in column])
-        result: Bools = (column >= 0) & (here + own - least <= rule.max_skew)
+        result: Bools = (column >= 0) & (_look_up(counts, column) + own - least <= rule.max_skew)
         return result
 
-    def _counts(self, rule: SpreadRule, column: Int64, placed: list[Placed]) -> Counter[int]:
-        return Counter(
-            int(column[node]) for role, _, node in placed if matches(rule.selector, role.labels)
-        )
+    def _counts(self, rule: SpreadRule, column: Int64, placed: list[Alike]) -> Counter[int]:
+        counts: Counter[int] = Counter()
+        for other in placed:
+            if matches(rule.selector, other.role.labels):
+                for node, count in other.nodes.items():
+                    counts[int(column[node])] += count
+        return counts
 
     def affinity_scores(self, job: JobView, role: RoleView) -> Float64 | None:
         """Return float64[N] from 0 to 100: where the most welcome neighbours are."""
@@ -107,16 +172,20 @@ class Neighbours:
             return None
         space = _space(job, role)
         total: Float64 = np.zeros(self.session.tables.nodes.count)
-        for other, its_space, node in self._placed():
-            if its_space != space:
+        for other in self._placed():
+            if other.space != space:
                 continue
-            wishes = [(t, other.labels) for t in role.role.pod_terms]
-            wishes += [(t, role.role.labels) for t in other.pod_terms]
+            wishes = [(t, other.role.labels) for t in role.role.pod_terms]
+            wishes += [(t, role.role.labels) for t in other.role.pod_terms]
             for term, labels in wishes:
                 if not term.is_required and matches(term.selector, labels):
                     column = self._column(term.topology_key)
-                    here = (column == column[node]) & (column >= 0)
-                    total[here] += -term.weight if term.is_anti else term.weight
+                    counts: Counter[int] = Counter()
+                    for node, count in other.nodes.items():
+                        counts[int(column[node])] += count
+                    del counts[-1]
+                    weight = -term.weight if term.is_anti else term.weight
+                    total += weight * _look_up(counts, column)
         if not total.any():
             return None
         low, high = float(total.min()), float(total.max())
@@ -128,28 +197,51 @@ class Neighbours:
         if not rules:
             return None
         space = _space(job, role)
-        placed = [p for p in self._placed() if p[1] == space]
+        placed = [p for p in self._placed() if p.space == space]
+        most = sum(sum(p.nodes.values()) for p in placed) + 1
         cost: Float64 = np.zeros(self.session.tables.nodes.count)
         for rule in rules:
             column = self._column(rule.topology_key)
             counts = self._counts(rule, column, placed)
-            cost += np.array([counts[int(c)] if c >= 0 else len(placed) + 1 for c in column])
+            cost += np.where(column >= 0, _look_up(counts, column), most)
         highest = float(cost.max())
         return (highest - cost) * (TOP_SCORE / highest) if highest else None
 
 
+def _look_up(counts: Counter[int], column: Int64) -> Int64:
+    """Return int64[N]: the count of each node's zone."""
+    table = np.zeros(int(column.max(initial=-1)) + 2, dtype=np.int64)
+    for zone, count in counts.items():
+        table[zone] = count  # -1, the nodes without a zone, is the last one
+    result: Int64 = table[column]
+    return result
+
+
 def matches(selector: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
     """Return whether labels meet all requirements of a selector; an empty one meets all."""
-    return all(_meets(requirement, labels.get(requirement.key)) for requirement in selector)
+    return all(meets(requirement, labels.get(requirement.key)) for requirement in selector)
 
 
-def _meets(requirement: Requirement, value: str | None) -> bool:
-    operator = requirement.operator
+def meets(requirement: Requirement, value: str | None) -> bool:  # noqa: PLR0911 - one branch an operator
+    """Return whether a label's value (None: missing) meets a requirement."""
+    operator, values = requirement.operator, requirement.values
     if operator == "In":
-        return value in requirement.values
+        return value in values
     if operator == "NotIn":
-        return value not in requirement.values
-    return (value is not None) is (operator == "Exists")
+        return value not in values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    if value is None or not _is_number(value) or not values or not _is_number(values[0]):
+        return False
+    if operator == "Gt":
+        return int(value) > int(values[0])
+    return operator == "Lt" and int(value) < int(values[0])
+
+
+def _is_number(text: str) -> bool:
+    return text.removeprefix("-").isdigit()
 
 
 def _namespace(key: str) -> str:

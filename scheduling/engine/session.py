@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED, Vote, is_on
 from scheduling.engine.journal import Entry, EntryKind, Unit
 from scheduling.engine.tables import (
-    PODS_DIM,
     UNLIMITED,
     Bools,
     Int64,
@@ -201,7 +200,7 @@ class Session:
         total = []
         for d in range(self.width):
             column = nodes.allocatable[d]
-            if d == PODS_DIM and bool((column >= UNLIMITED).any()):
+            if bool((column >= UNLIMITED).any()):
                 total.append(UNLIMITED)
                 continue
             total.append(int(column[on].sum()) + int(self.tables.used[d][~on].sum()))

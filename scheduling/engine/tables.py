@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduling.engine.device_classes import ONE_DEVICE, PREFIX, devices_of
 from scheduling.engine.types import (
     CPU,
     GPU,
     MEMORY,
     PODS,
     Amounts,
+    DeviceClass,
     GangPhase,
     Job,
     Node,
@@ -257,8 +259,7 @@ class JobRow:
             or job.annotations
             or job.topology is not None
             or job.sub_groups
-            or role.role.pod_terms
-            or role.role.spread
+            or has_neighbour_rules(role.role)
         ):
             return (job.key,)
         return (
@@ -275,6 +276,13 @@ class JobRow:
             job.sla_waiting_seconds,
             job.time_limit_seconds,
         )
+
+
+def has_neighbour_rules(role: Role) -> bool:
+    """Return whether where its tasks may go depends on which other tasks are there."""
+    return bool(
+        role.pod_terms or role.spread or role.ports or role.volume_claims or role.device_claims
+    )
 
 
 def _phase(phase: GangPhase, *, scheduled: int, done: int, running: int, needed: int) -> GangPhase:
@@ -298,6 +306,7 @@ class NodeTable:
         "_taint_codes",
         "allocatable",
         "count",
+        "device_classes",
         "index",
         "is_schedulable",
         "names",
@@ -305,21 +314,37 @@ class NodeTable:
         "resources",
     )
 
-    def __init__(self, nodes: Iterable[Node], resources: Resources) -> None:
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        resources: Resources,
+        device_classes: tuple[DeviceClass, ...] = (),
+    ) -> None:
         """Lay the nodes out; a node without `pods` has no limit of them."""
         self.nodes = tuple(sorted(nodes, key=lambda n: n.name))
         self.resources = resources
+        self.device_classes = device_classes
         self.names = [n.name for n in self.nodes]
         self.index = {name: i for i, name in enumerate(self.names)}
         self.count = len(self.nodes)
         self.allocatable: Int64 = np.zeros((len(resources.names), self.count), dtype=np.int64)
         for d, name in enumerate(resources.names):
+            if name.startswith(PREFIX):
+                self.allocatable[d] = self._claimable(name.removeprefix(PREFIX))
+                continue
             missing = UNLIMITED if name == PODS else 0
             self.allocatable[d] = [n.allocatable.get(name, missing) for n in self.nodes]
         self.is_schedulable: Bools = np.array([n.is_schedulable for n in self.nodes], dtype=bool)
         self._label_codes: dict[str, tuple[dict[str, int], Int64]] = {}
         self._taint_codes: tuple[list[Node], Int64] | None = None
         self._runtime_codes: tuple[list[frozenset[str] | None], Int64] | None = None
+
+    def _claimable(self, name: str) -> list[int]:
+        """Return how much of a class each node has; no limit where no class is described."""
+        classes = self.device_classes
+        if not classes:
+            return [UNLIMITED] * self.count
+        return [ONE_DEVICE * len(devices_of(name, classes, n.devices)) for n in self.nodes]
 
     def label(self, key: str) -> tuple[dict[str, int], Int64]:
         """Return (value -> code, code by node int64[N]) of one label; -1 where it is missing."""
@@ -382,6 +407,8 @@ class Tables:
         """Jobs with pending tasks that must not run yet."""
         self.ruled: dict[str, JobRow] = {}
         """Jobs with rules about which tasks may share a host or zone."""
+        self.shaped: dict[str, JobRow] = {}
+        """Jobs with rules about domains of the network, or with sub-groups."""
         self.misphased: dict[str, JobRow] = {}
         """Jobs whose phase is not the one that their tasks stand for."""
         self._sorted_groups: dict[Signature, list[JobRow]] = {}
@@ -467,8 +494,10 @@ class Tables:
         """Take a job in."""
         row = self.read(job)
         self.rows[job.key] = row
-        if any(role.pod_terms or role.spread for role in job.roles):
+        if any(has_neighbour_rules(role) for role in job.roles):
             self.ruled[job.key] = row
+        if job.topology is not None or job.sub_groups:
+            self.shaped[job.key] = row
         if row.settled_phase is not job.phase:
             self.misphased[job.key] = row
         if row.pending_count or (not job.tasks and job.phase is GangPhase.PENDING):
@@ -484,6 +513,7 @@ class Tables:
         row = self.rows.pop(job.key)
         self.misphased.pop(job.key, None)
         self.ruled.pop(job.key, None)
+        self.shaped.pop(job.key, None)
         self.blocked.pop(job.key, None)
         group = self.groups.get(row.signature)
         if group is not None and group.pop(job.key, None) is not None:
@@ -597,7 +627,10 @@ def prepare(snapshot: Snapshot, memo: Memo | None = None) -> Tables:
     """
     if memo is not None and memo.tables is not None:
         tables = memo.tables
-        if tables.has_queue_rules is not _has_queue_rules(snapshot):
+        if (
+            tables.has_queue_rules is not _has_queue_rules(snapshot)
+            or tables.nodes.device_classes != snapshot.device_classes
+        ):
             pass
         elif memo.nodes is snapshot.nodes or _are_same(memo.nodes, snapshot.nodes):
             if tables.jobs is snapshot.jobs:
@@ -668,7 +701,7 @@ def _read_all(snapshot: Snapshot) -> Tables:
     resources = Resources(names)
     tables = Tables(
         resources,
-        NodeTable(snapshot.nodes, resources),
+        NodeTable(snapshot.nodes, resources, snapshot.device_classes),
         has_queue_rules=_has_queue_rules(snapshot),
     )
     for job in snapshot.jobs:

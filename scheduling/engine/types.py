@@ -112,6 +112,18 @@ class Device:
     is_healthy: bool = True
     numa_node: int = -1
     links: tuple[tuple[str, str], ...] = ()
+    model: str = ""
+    driver: str = ""
+    """What its class is chosen by, as `attributes`."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NumaNode:
+    """The CPUs next to one memory controller of a machine; `cpus` are those for tasks."""
+
+    index: int
+    cpus: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +140,12 @@ class Node:
     runtimes: frozenset[str] | None = None
     """Images that the node's runtimes can serve; None: any image (Kubernetes, simulated)."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    numa: tuple[NumaNode, ...] = ()
+    """Empty: unknown, or CPUs are not given out one by one."""
+    numa_policy: str = "none"
+    """Of the node's own topology manager."""
+    data_sets: frozenset[str] = frozenset()
+    """Data sets of which it holds a cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +213,18 @@ class Role:
     """Wishes for nodes: weight and requirements that are joined by AND."""
     pod_terms: tuple[PodTerm, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
+    limits: Amounts = field(default_factory=dict)
+    """Up to what its tasks may use of what they are not guaranteed."""
+    may_evict: bool = True
+    """False: nothing is evicted for its tasks (Kubernetes: preemptionPolicy Never)."""
+    ports: tuple[int, ...] = ()
+    """Of the host."""
+    volume_claims: tuple[str, ...] = ()
+    device_claims: tuple[str, ...] = ()
+    """Claims that its tasks share: all who name one go to one node. What a claim takes is in
+    `request`, as `deviceclass/<class>`, of one role only."""
+    data_sets: tuple[str, ...] = ()
+    """Data sets that its tasks read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +243,8 @@ class Task:
     """A retry's back-off: the task is left alone until then."""
     nominated_node: str = ""
     """Where an earlier cycle wanted it; taken if it fits there now."""
+    cpus: tuple[int, ...] = ()
+    """The CPUs that it holds for itself."""
 
 
 class TopologyMode(StrEnum):
@@ -350,6 +382,44 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """Devices by what their driver says of them: every selector must hold."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClass:
+    """A kind of volume: whether one is made on demand, and only where its first task runs."""
+
+    name: str
+    is_provisioned: bool = True
+    waits_for_consumer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume that exists; terms as in `Role.node_affinity`, empty: reachable from every node."""
+
+    name: str
+    storage_class: str
+    size_bytes: int
+    nodes: tuple[tuple[Requirement, ...], ...] = ()
+    is_available: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaim:
+    """A wish for a volume by its key `namespace/name`, and the volume once it has one."""
+
+    key: str
+    storage_class: str
+    size_bytes: int
+    volume: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything one cycle looks at, at one instant."""
 
@@ -364,6 +434,10 @@ class Snapshot:
     quotas: tuple[Quota, ...] = ()
     hypernodes: tuple[HyperNode, ...] = ()
     """The domains of the network; the whole cluster is one above them all."""
+    device_classes: tuple[DeviceClass, ...] = ()
+    storage_classes: tuple[StorageClass, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    volume_claims: tuple[VolumeClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

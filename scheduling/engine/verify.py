@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from scheduling.engine.device_classes import devices_of
 from scheduling.engine.types import (
     GPU,
     JOBS,
@@ -105,6 +106,17 @@ class Facts:
                 total = self.held_by_queue[queue.name]
                 for resource, amount in request.items():
                     total[resource] += amount * count
+
+    def capacity(self, name: str, resource: str) -> int | None:
+        """Return how much of a resource a node has; None: no limit."""
+        node = self.nodes[name]
+        if resource == PODS and PODS not in node.allocatable:
+            return None
+        if resource.startswith("deviceclass/"):
+            classes = self.snapshot.device_classes
+            known = devices_of(resource.removeprefix("deviceclass/"), classes, node.devices)
+            return 1000 * len(known) if classes else None
+        return node.allocatable.get(resource, 0)
 
     def path(self, name: str) -> list[Queue]:
         """Return a queue and its ancestors."""
@@ -223,10 +235,9 @@ def _rooms(facts: Facts) -> Iterator[Violation]:
         if node is None:
             continue
         for resource, amount in amounts.items():
-            if resource == PODS and PODS not in node.allocatable:
-                continue
+            most = facts.capacity(name, resource)
             held = facts.held_by_node[name][resource]
-            if amount and held + amount > node.allocatable.get(resource, 0):
+            if most is not None and amount and held + amount > most:
                 yield Violation(
                     "node_overfull",
                     name,
@@ -234,7 +245,7 @@ def _rooms(facts: Facts) -> Iterator[Violation]:
                         "resource": resource,
                         "held": held,
                         "added": amount,
-                        "allocatable": node.allocatable.get(resource, 0),
+                        "allocatable": most,
                     },
                 )
 
@@ -442,7 +453,7 @@ def _promises(facts: Facts) -> Iterator[Violation]:
         yield from _too_large(facts, promised)
 
 
-def _too_large(facts: Facts, promised: Mapping[str, Counter[str]]) -> Iterator[Violation]:  # noqa: C901 - sums and compares
+def _too_large(facts: Facts, promised: Mapping[str, Counter[str]]) -> Iterator[Violation]:
     """Promises fit beside what stays and what is bound."""
     future: dict[str, Counter[str]] = defaultdict(Counter)
     for place in facts.places.values():
@@ -453,11 +464,9 @@ def _too_large(facts: Facts, promised: Mapping[str, Counter[str]]) -> Iterator[V
         if binding.task in facts.places:
             future[binding.node].update(facts.places[binding.task].request)
     for name, amounts in promised.items():
-        allocatable = facts.nodes[name].allocatable
         for resource, amount in amounts.items():
-            if resource == PODS and PODS not in allocatable:
-                continue
-            if amount and future[name][resource] + amount > allocatable.get(resource, 0):
+            most = facts.capacity(name, resource)
+            if most is not None and amount and future[name][resource] + amount > most:
                 yield Violation("promise_too_large", name, {"resource": resource})
 
 

@@ -83,7 +83,6 @@ def test_unreadable_file_is_reported_and_the_rest_goes_on(
         ({"actions": ["dance"]}, "action dance"),
         ({"tiers": [[{"name": "gong", "enabled": []}]]}, "plugin gong"),
         ({"kind": "query", "query": {"ask": "weather"}}, "question weather"),
-        ({"device_claims": [{"name": "claim"}]}, "state: device_claims"),
         ({"nodes": [{"name": "n"}]}, "KeyError: 'allocatable'"),
     ],
 )

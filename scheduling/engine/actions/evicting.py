@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from scheduling.engine.actions.serving import (
+    Failure,
     admitted,
     next_role,
     roles_in_order,
@@ -139,10 +140,15 @@ class Search:
         roles = roles_in_order(session, job)
         start = job.placed
         self._may_break_gangs = count is None
+        failed: dict[str, Failure] = {}
         while session.is_job_starving(job) if count is None else job.placed < start + count:
-            role = next_role(roles, {}, with_best_effort=True)
-            if role is None or not may_take(role) or not self._place(role):
+            role = next_role(roles, failed, with_best_effort=True)
+            if role is None or not may_take(role):
                 break
+            if not self._place(role):
+                if role.role.may_evict:
+                    break
+                failed[role.name] = Failure(role, None)
         if job.placed == start or not session.is_job_pipelined(job) or not job.is_pipelined():
             statement.rollback()
             return False
@@ -156,9 +162,7 @@ class Search:
             if node >= 0:
                 session.promise(self.job, role, node)
                 return True
-        offers = self._offers.get(role.row.position)
-        if offers is None:
-            offers = self._offers[role.row.position] = self._all_offers(role)
+        offers = self._offers_for(role)
         while offers:
             offer = heapq.heappop(offers)
             current = self._offer(role, offer.node)
@@ -171,6 +175,14 @@ class Search:
                 heapq.heappush(offers, offer)  # renewed when it comes up again
                 return True
         return False
+
+    def _offers_for(self, role: RoleView) -> list[Offer]:
+        """Return the heap of a role's offers; empty if nothing is evicted for it."""
+        offers = self._offers.get(role.row.position)
+        if offers is None:
+            offers = self._all_offers(role) if role.role.may_evict else []
+            self._offers[role.row.position] = offers
+        return offers
 
     def _take(self, role: RoleView, offer: Offer) -> bool:
         session = self.session
@@ -189,9 +201,6 @@ class Search:
         could = session.shape_nodes(shape).mask.copy()
         if session.focus is not None:
             could &= session.focus
-        extra = session.task_scores(self.job, role)
-        if extra is not None:
-            could &= extra > -np.inf
         for d, amount in shape.items:
             future = session.free[d] + session.releasing[d] - session.promised[d]
             could &= future + self.victims.room[d] >= amount
@@ -213,19 +222,73 @@ class Search:
         short = self._shortage(role, node)
         removed = Removed(self.session.width)
         claim = Claim(self.action, self.job, role, removed)
-        refused = self._add_singles(claim, node, short)
-        self._add_gangs(claim, refused, node, short)
-        if any(amount > 0 for amount in short.values()):
-            return None
-        for unit in reversed(list(removed.units)):
-            _reduce(short, unit, node, -1)
+        if self._is_welcome(role, node):
+            refused = self._add_singles(claim, node, short)
+            self._add_gangs(claim, refused, node, short)
             if any(amount > 0 for amount in short.values()):
-                _reduce(short, unit, node, 1)
-            else:
-                removed.drop(unit)
+                return None
+            for unit in reversed(list(removed.units)):
+                _reduce(short, unit, node, -1)
+                if any(amount > 0 for amount in short.values()):
+                    _reduce(short, unit, node, 1)
+                else:
+                    removed.drop(unit)
+        elif not self._try_without(claim, node, short):
+            return None
         shard = self.session.shard
         is_outside = shard is not None and not shard[node]
         return Offer(is_outside, self._cost(removed.units), node, tuple(removed.units))
+
+    def _is_welcome(self, role: RoleView, node: int) -> bool:
+        """Return whether nothing that is on the nodes keeps the role's next task off this one."""
+        if not self.session.each("task_predicate"):
+            return True
+        extra = self.session.task_scores(self.job, role)
+        return extra is None or bool(extra[node] > -np.inf)
+
+    def _try_without(self, claim: Claim, node: int, short: dict[int, int]) -> bool:
+        """Set aside what keeps the task off a node; False if all that may go is not enough.
+
+        Rules about neighbours are judged again after each eviction, which is undone in the end.
+        """
+        session, removed = self.session, claim.removed
+        statement = Statement(session)
+
+        def fits() -> bool:
+            is_short = any(amount > 0 for amount in short.values())
+            return not is_short and self._is_welcome(claim.role, node)
+
+        for unit in self._candidates(node):
+            if fits():
+                break
+            if self._allows(claim, unit):
+                removed.add(unit)
+                _reduce(short, unit, node, 1)
+                session.evict(unit, action=self.action, beneficiary=self.job.key)
+        stands = fits()
+        for unit in reversed(list(removed.units)) if stands else ():
+            own = [e for e in session.journal if e.task.key in {t.key for _, t, _ in unit.tasks}]
+            session.withdraw(own)
+            _reduce(short, unit, node, -1)
+            if fits():
+                removed.drop(unit)
+            else:
+                _reduce(short, unit, node, 1)
+                session.evict(unit, action=self.action, beneficiary=self.job.key)
+        statement.rollback()
+        return stands
+
+    def _candidates(self, node: int) -> Iterator[Unit]:
+        """Yield what could be evicted on a node: single tasks, then the gangs of all of them."""
+        here = self.victims.by_node.get(node, ())
+        for _, view, tasks in here:
+            for held in tasks:
+                if held[1].key not in self.session.evicted:
+                    yield Unit(view, (held,))
+        for _, view, _ in here:
+            gang = self._whole_unit(view)
+            if gang is not None:
+                yield gang
 
     def _add_singles(self, claim: Claim, node: int, short: dict[int, int]) -> list[JobView]:
         """Set single tasks aside until nothing is missing; return the jobs that gave none more."""
@@ -342,12 +405,25 @@ class Search:
         if kept_out:
             session.journal[:] = [e for e in session.journal if id(e) not in kept_out]
 
+    def _are_all_welcome(self) -> bool:
+        """Return whether no promised task is kept off its node by what is there."""
+        session = self.session
+        own = [e for e in session.journal if e.job is self.job and e.kind is EntryKind.PROMISE]
+        stands = True
+        for entry in own:
+            session.withdraw([entry])
+            stands = stands and self._is_welcome(entry.role, entry.node)
+            session.restore([entry])
+        return stands
+
     def _still_stands(self, spared: Sequence[Entry]) -> bool:
         """Return whether the promises hold with some victims spared."""
         session = self.session
         for node in {e.node for e in spared if e.node >= 0}:
             if any(amount < 0 for amount in session.future_free(node)):
                 return False
+        if session.each("task_predicate") and not self._are_all_welcome():
+            return False
         return all(
             allocated <= most
             for level in self.job.queue.path

@@ -15,6 +15,7 @@ from scheduling.engine.actions.evicting import (
 from scheduling.engine.actions.serving import Lines, place_job, serve
 from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit
 from scheduling.engine.session import Group, Session
+from scheduling.engine.tables import has_neighbour_rules
 from scheduling.engine.views import JobView
 
 NAME = "preempt"
@@ -164,7 +165,13 @@ class Preempt:
 def _ask(job: JobView) -> tuple[object, ...]:
     """Return what makes two jobs fail alike."""
     roles = tuple(
-        (r.shape.index, r.role.pod_terms, r.role.spread, r.needed, len(r.pending))
+        (
+            r.shape.index,
+            id(r.role) if has_neighbour_rules(r.role) else 0,
+            r.role.may_evict,
+            r.needed,
+            len(r.pending),
+        )
         for r in job.roles
     )
     return job.queue.name, job.job.priority, job.missing(), roles

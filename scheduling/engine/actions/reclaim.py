@@ -14,6 +14,7 @@ from scheduling.engine.actions.evicting import (
 )
 from scheduling.engine.actions.serving import Lines
 from scheduling.engine.session import Group, Session
+from scheduling.engine.tables import has_neighbour_rules
 from scheduling.engine.views import JobView, RoleView
 
 NAME = "reclaim"
@@ -96,7 +97,13 @@ class Reclaim:
 def _ask(job: JobView) -> tuple[object, ...]:
     """Return what makes two jobs fail alike."""
     roles = tuple(
-        (r.shape.index, r.role.pod_terms, r.role.spread, r.needed, bool(r.pending))
+        (
+            r.shape.index,
+            id(r.role) if has_neighbour_rules(r.role) else 0,
+            r.role.may_evict,
+            r.needed,
+            bool(r.pending),
+        )
         for r in job.roles
     )
     return job.queue.name, job.job.priority, job.missing(), roles

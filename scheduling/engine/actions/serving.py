@@ -11,7 +11,7 @@ import numpy as np
 from scheduling.engine.actions.topology import place_in_domains
 from scheduling.engine.reasons import WALLS, ReasonCode
 from scheduling.engine.session import Group, Session, Statement
-from scheduling.engine.tables import Shape
+from scheduling.engine.tables import Shape, has_neighbour_rules
 from scheduling.engine.types import GangPhase, QueuePolicy, Reason
 from scheduling.engine.views import JobView, QueueView, RoleView
 
@@ -190,7 +190,7 @@ def _ask(job: JobView) -> tuple[int, int] | None:
     if len(job.roles) != 1 or job.waiting or job.is_shaped:
         return None
     role = job.roles[0]
-    if role.role.pod_terms or role.role.spread:
+    if has_neighbour_rules(role.role):
         return None
     return role.shape.index, max(1, job.missing())
 

@@ -21,7 +21,10 @@ class Cooldown(Plugin):
         del claim
         now = self.session.now
         for role, task, _ in unit.tasks:
-            seconds = parse_duration(role.role.annotations.get(COOLDOWN, "")) or 0.0
+            text = role.role.annotations.get(COOLDOWN)
+            seconds = parse_duration(text) if text else None
+            if seconds is None:
+                continue
             if task.started_at is not None and now - task.started_at < seconds:
                 return False
         return True

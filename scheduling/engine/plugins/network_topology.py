@@ -44,6 +44,12 @@ class NetworkTopology(Plugin):
                 self.weights[names[name.strip()]] = self._weight(
                     f"hypernode.binpack.resources.{name.strip()}"
                 )
+        is_normal = self.flag("hypernode.binpack.normal-pod.enable", default=True)
+        has_rules = bool(session.tables.shaped)
+        has_scores = has_rules or (is_normal and bool(session.snapshot.hypernodes))
+        self.on_placed = self._follow if has_rules else None
+        self.on_undone = self._take_back if has_rules else None
+        self.task_node_order = self._scores if has_scores else None
         self._placed: dict[int, Counter[int]] = {}
         """Role -> node -> tasks placed or promised there in this cycle, less those evicted."""
 
@@ -64,12 +70,10 @@ class NetworkTopology(Plugin):
                 found[node] += count
         return +found
 
-    def on_placed(self, entry: Entry) -> None:
-        """Follow a step."""
+    def _follow(self, entry: Entry) -> None:
         self._count(entry, 1)
 
-    def on_undone(self, entry: Entry) -> None:
-        """Follow the undoing of a step."""
+    def _take_back(self, entry: Entry) -> None:
         self._count(entry, -1)
 
     def _count(self, entry: Entry, sign: int) -> None:
@@ -146,7 +150,7 @@ class NetworkTopology(Plugin):
 
     # -- nodes ----------------------------------------------------------------------------------
 
-    def task_node_order(self, job: JobView, role: RoleView) -> Float64 | None:
+    def _scores(self, job: JobView, role: RoleView) -> Float64 | None:
         """Return float64[N]: nodes close to the job's other tasks, or in domains that fill up."""
         if not job.is_shaped:
             return self._normal_scores(role)

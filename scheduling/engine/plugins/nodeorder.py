@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from scheduling.engine.journal import Entry
 from scheduling.engine.neighbours import TOP_SCORE, Neighbours, matches
 from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Shape
@@ -29,6 +30,15 @@ class NodeOrder(Plugin):
         """Watch neighbours only where some role has rules about them."""
         super().__init__(session, config)
         self.neighbours = Neighbours(session)
+        has_rules = self.neighbours.has_rules()
+        self.on_placed = self._book if has_rules else None
+        self.on_undone = self._take_back if has_rules else None
+
+    def _book(self, entry: Entry) -> None:
+        self.neighbours.book(entry, 1)
+
+    def _take_back(self, entry: Entry) -> None:
+        self.neighbours.book(entry, -1)
 
     def task_node_order(self, job: JobView, role: RoleView) -> Float64 | None:
         """Return float64[N] by the role's wishes about nodes and neighbours, None without any."""

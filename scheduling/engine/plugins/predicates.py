@@ -6,27 +6,66 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scheduling.engine.neighbours import Neighbours
+from scheduling.engine.journal import Entry, EntryKind
+from scheduling.engine.neighbours import Neighbours, meets
 from scheduling.engine.session import Plugin, Session
 from scheduling.engine.tables import Bools, Shape
 from scheduling.engine.types import Node, PluginConfig, Requirement, Taint, Toleration
+from scheduling.engine.views import JobView, RoleView
+from scheduling.engine.volumes import Volumes
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Predicates(Plugin):
-    """Cordons, taints, selectors, required affinity, runtimes, and neighbours.
+    """Cordons, taints, selectors, required affinity, runtimes, neighbours, ports, volumes, claims.
 
-    Arguments `predicate.NodeAffinityEnable` and `predicate.TaintTolerationEnable` (default true).
+    Arguments `predicate.<rule>Enable` (default true) with <rule> one of `NodeAffinity`,
+    `TaintToleration`, `PodAffinity`, `PodTopologySpread`, `NodePorts`, `VolumeBinding`,
+    `DynamicResourceAllocation`.
+    Source: Volcano pkg/scheduler/plugins/predicates, kube-scheduler's filters.
     """
 
     name = "predicates"
 
     def __init__(self, session: Session, config: PluginConfig) -> None:
-        """Watch neighbours only where some role has rules about them."""
+        """Watch neighbours and volumes only where some role has rules about them."""
         super().__init__(session, config)
-        neighbours = Neighbours(session)
-        self.task_predicate = neighbours.allowed if neighbours.has_rules() else None
+        self.neighbours = Neighbours(session)
+        self.volumes = Volumes(session)
+        switches = (
+            ("affinity", "PodAffinity"),
+            ("spread", "PodTopologySpread"),
+            ("ports", "NodePorts"),
+            ("claims", "DynamicResourceAllocation"),
+        )
+        self.kinds = frozenset(
+            kind for kind, name in switches if self.flag(f"predicate.{name}Enable", default=True)
+        )
+        self.has_volumes = self.flag("predicate.VolumeBindingEnable", default=True) and any(
+            role.role.volume_claims for row in session.tables.ruled.values() for role in row.roles
+        )
+        self.task_predicate = self._task_predicate if self.neighbours.has_rules() else None
+        self.on_placed = self._book if self.neighbours.has_rules() else None
+        self.on_undone = self._take_back if self.neighbours.has_rules() else None
+
+    def _task_predicate(self, job: JobView, role: RoleView) -> Bools | None:
+        """Return bool[N]: where the role's next task may go beside what has its place there."""
+        mask = self.neighbours.allowed(job, role, self.kinds)
+        if self.has_volumes and role.role.volume_claims:
+            reached = self.volumes.allowed(role.role.volume_claims)
+            mask = reached if mask is None else mask & reached
+        return mask
+
+    def _book(self, entry: Entry) -> None:
+        self.neighbours.book(entry, 1)
+        if self.has_volumes and entry.kind is not EntryKind.EVICT:
+            self.volumes.take(entry)
+
+    def _take_back(self, entry: Entry) -> None:
+        self.neighbours.book(entry, -1)
+        if self.has_volumes and entry.kind is not EntryKind.EVICT:
+            self.volumes.put_back(entry)
 
     def predicate(self, shape: Shape) -> Bools:
         """Return bool[N]."""
@@ -112,28 +151,6 @@ def _matches(toleration: Toleration, taint: Taint) -> bool:
     if toleration.operator == "Exists":
         return True
     return bool(toleration.key) and toleration.value == taint.value
-
-
-def meets(requirement: Requirement, value: str | None) -> bool:  # noqa: PLR0911 - one branch an operator
-    """Return whether a label's value (None: missing) meets a requirement."""
-    operator, values = requirement.operator, requirement.values
-    if operator == "In":
-        return value in values
-    if operator == "NotIn":
-        return value not in values
-    if operator == "Exists":
-        return value is not None
-    if operator == "DoesNotExist":
-        return value is None
-    if value is None or not _is_number(value) or not values or not _is_number(values[0]):
-        return False
-    if operator == "Gt":
-        return int(value) > int(values[0])
-    return operator == "Lt" and int(value) < int(values[0])
-
-
-def _is_number(text: str) -> bool:
-    return text.removeprefix("-").isdigit()
 
 
 def labels_of(node: Node) -> Mapping[str, str]:
