@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
@@ -14,6 +15,7 @@ from scheduling.domain import (
     logs,
     nodes,
     retention,
+    samples,
     time_limits,
 )
 from scheduling.domain.clock import database_now
@@ -27,6 +29,8 @@ AT_ONCE = 100
 """So many of each kind are done in one turn; the others come with the next."""
 
 LOGS_AT_ONCE = 5
+THIN_EVERY = timedelta(hours=1)
+"""How often old samples are made coarser."""
 
 
 class ReconcileLoop:
@@ -43,6 +47,7 @@ class ReconcileLoop:
         """Take the clock by which the loop knows for how long it has watched, in seconds."""
         self._monotonic = monotonic
         self._watches_since = monotonic()
+        self._sampled_at = self._thinned_at = datetime.min.replace(tzinfo=UTC)
 
     def begin(self, lease: HeldLease) -> None:  # noqa: ARG002 - what every loop is given
         """Begin to watch: it leads for the first time, or again after it had lost the database."""
@@ -82,7 +87,21 @@ class ReconcileLoop:
         for attempt_id in logs.to_fold(now, limit=LOGS_AT_ONCE):
             lease.require_safe()
             logs.fold(attempt_id)
+        self._sample(lease, now)
         leases.describe(scope=lease.scope, epoch=lease.epoch, detail={"at": now.isoformat()})
+
+    def _sample(self, lease: HeldLease, now: datetime) -> None:
+        """Take samples for the pages every half minute, and thin old ones every hour."""
+        if now - self._sampled_at < samples.EVERY:
+            return
+        self._sampled_at = now
+        lease.require_safe()
+        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+            samples.take(now=now)
+        if now - self._thinned_at >= THIN_EVERY:
+            self._thinned_at = now
+            with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+                samples.thin(now=now)
 
     def _has_watched(self) -> bool:
         watched = self._monotonic() - self._watches_since
