@@ -212,12 +212,10 @@ class JoinTokensView(ApiView):
 
 
 class ClusterOut(serializers.Serializer[Any]):
-    """A cluster and its scheduler's configuration."""
+    """A cluster; its scheduler's configuration has an address of its own."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
-    scheduler_config = serializers.CharField()
-    rejected_config = serializers.CharField()
     config_problem = serializers.CharField()
     has_scheduler = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
