@@ -19,7 +19,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ from controlplane.supervisor.errors import StartError
 from controlplane.supervisor.processes import Account, command_as, tail
 from controlplane.supervisor.programs import Program
 from controlplane.supervisor.supervisor import Supervisor
+from tenants.domain import sealing
 
 PLAIN_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
 WEB_SECONDS = 180.0
@@ -129,6 +130,24 @@ def up(options: Options, say: Callable[[str], None]) -> None:
         Run(options, account, say).until_asked()
 
 
+def with_database(options: Options, arguments: Sequence[str], say: Callable[[str], None]) -> int:
+    """Run one command of `manage.py` beside PostgreSQL alone, and return its exit status.
+
+    Raises:
+        StartError: Terrace runs on this data folder, or PostgreSQL does not start.
+    """
+    account = identity.service_account(options.run_as, options.checkout)
+    folders.make_data_folder(options.data, account)
+    with lock(options.data):
+        record.end_leftovers(options.data)
+        return Run(options, account, say).command(arguments)
+
+
+def agent_identity(data: Path) -> Path:
+    """Return the file that has the local agent's credential, once it has joined."""
+    return data / "agent" / "node.json"
+
+
 class Run:
     """One run of everything, from the start to the end."""
 
@@ -160,6 +179,45 @@ class Run:
                 (self.options.data / services.FILE_NAME).unlink(missing_ok=True)
         self.say("Terrace has ended.")
 
+    def command(self, arguments: Sequence[str]) -> int:
+        """Start PostgreSQL, run one command of `manage.py` to its end, and end PostgreSQL.
+
+        The command runs as we do, since it may read and write what is not in the data folder. It
+        has a session of its own: what Ctrl-C does to it is told to it once, not twice.
+        """
+        options, supervisor = self.options, self.supervisor
+        with supervisor.signals():
+            try:
+                services.write(options.data, self._services_of_command())
+                process = subprocess.Popen(
+                    [sys.executable, str(options.checkout / "manage.py"), *arguments],
+                    env={**options.environment, "TERRACE_DATA": str(options.data)},
+                    start_new_session=True,
+                )
+                is_told = False
+                while process.poll() is None:
+                    if supervisor.requests_to_end and not is_told:
+                        process.send_signal(signal.SIGINT)
+                        is_told = True
+                    supervisor.wait(0.5)
+                return process.returncode
+            finally:
+                supervisor.end()
+                (options.data / services.FILE_NAME).unlink(missing_ok=True)
+
+    def _services_of_command(self) -> services.Services:
+        """Start PostgreSQL; the other addresses are read by the settings, and nobody goes there."""
+        options, given = self.options, self.options.given
+        folders.make_private(options.data / "files", self.account)
+        return services.Services(
+            database_url=given.database_url or self._start_postgres(),
+            redis_url=given.redis_url or "redis://terrace-is-not-running.invalid:6379/0",
+            secret_key=self._secret_key(),
+            public_url=given.public_url or f"http://127.0.0.1:{options.web_port}",
+            gateway_url=given.gateway_url or f"http://127.0.0.1:{options.gateway_port}",
+            secrets_key=self._known_secrets_key(),
+        )
+
     def _start(self) -> None:
         begun = time.monotonic()
         found = self._start_services()
@@ -190,6 +248,7 @@ class Run:
             secret_key=self._secret_key(),
             public_url=given.public_url or f"http://{host}:{web_port}",
             gateway_url=given.gateway_url or f"http://{host}:{gateway_port}",
+            secrets_key=self._secrets_key(),
         )
         owner = (self.account.uid, self.account.gid) if self.account else None
         services.write(options.data, found, owner=owner)
@@ -259,6 +318,17 @@ class Run:
             services.write_private(path, secrets.token_urlsafe(48))
         return path.read_text(encoding="ascii").strip()
 
+    def _secrets_key(self) -> str:
+        """Return the key that seals secrets; made once, and lost with them if it is removed."""
+        if not self._known_secrets_key():
+            services.write_private(self.options.data / "secrets-key", sealing.new_key())
+        return self._known_secrets_key()
+
+    def _known_secrets_key(self) -> str:
+        """Return the key if there is one: a restore waits for it to be brought back."""
+        path = self.options.data / "secrets-key"
+        return path.read_text(encoding="ascii").strip() if path.exists() else ""
+
     # --- Terrace's own processes ------------------------------------------------------------------
 
     def _children_environment(self) -> dict[str, str]:
@@ -315,7 +385,7 @@ class Run:
 
     @property
     def _agent_identity(self) -> Path:
-        return self._agent_folder / "node.json"
+        return agent_identity(self.options.data)
 
     def _start_agent(self, found: services.Services, prepared: Prepared) -> None:
         """Let this machine join if it has not, and run its agent.

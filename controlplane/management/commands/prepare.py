@@ -4,10 +4,11 @@ import json
 from datetime import timedelta
 
 from django.core.management import call_command
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from controlplane import first_login
+from controlplane.backup import database
 from scheduling.domain.bootstrap import ensure_installation
 from scheduling.domain.nodes import join_token_create
 from scheduling.models import Cluster
@@ -32,6 +33,12 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: object, **options: object) -> None:
+        if database.is_being_restored():
+            raise CommandError(
+                "A restore was begun and not finished: run `manage.py restore` with the backup "
+                "once more. It undoes the first try, and needs --replace if there was anything "
+                "before it."
+            )
         call_command("migrate", interactive=False, verbosity=0, skip_checks=True)
         call_command("createcachetable", verbosity=0)
         # Only once: names and trees that somebody changed stay changed.
