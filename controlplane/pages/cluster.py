@@ -43,6 +43,7 @@ def overview(request: PageRequest) -> HttpResponse:
         "map": found,
         "chart": slot_chart.chart(found),
         "may_join": may(request.actor, Verb.NODE_JOIN, None),
+        "may_see_scheduler": may(request.actor, Verb.SETTINGS_READ, None),
     }
     return render_page(request, "cluster/map.html", context, section=SECTION)
 

@@ -22,6 +22,7 @@ from controlplane.pages import (
     preferences,
     profile,
     queues,
+    scheduler,
 )
 
 app_name = "pages"
@@ -67,9 +68,11 @@ urlpatterns = [
     path("changes/<uuid:change_set_id>/act/", changes.act, name="change_act"),
     path("cluster/", cluster.overview, name="cluster"),
     path("cluster/join/", cluster.join, name="cluster_join"),
+    path("cluster/scheduler/", scheduler.scheduler, name="scheduler"),
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),
     path("cluster/nodes/<str:name>/act/", cluster.node_act, name="node_act"),
     path("activity/", activity.feed, name="activity"),
+    path("activity/export/<str:form>/", activity.export, name="activity_export"),
     path("profile/", profile.profile, name="profile"),
     path("profile/sessions/end/", profile.end_sessions, name="sessions_end"),
     path("join/<str:secret>/", account_links.choose_password, name="account_link"),

@@ -12,6 +12,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from scheduling.domain import config_wording
 from scheduling.engine.reasons import ReasonCode
 from scheduling.spec import problem_texts
 from scheduling.spec.job_spec import GPU_RESOURCE
@@ -131,6 +132,8 @@ SENTENCES: dict[str, str | Promise] = {
         "{requested} do not fit any more: you use {used} of your {hard} of storage in “{unit}”."
         " Delete jobs with large files, or ask an administrator of “{unit}” for more."
     ),
+    "quota_empty": _("Limit at least one thing; delete the quota to limit nothing."),
+    "not_a_time": _("“{value}” is no time, such as 2026-11-21 or 2026-11-21T14:30:00Z."),
     # Secrets.
     "secret_missing": _(
         "There is no secret “{secret}” that you may use in this unit; make it under Secrets, or ask"
@@ -392,7 +395,12 @@ def _text(code: str) -> str | Promise | None:
     """Return a code's text; a stopped attempt ends with the bare name of the reason to stop it."""
     # "NotStored: No space left": what stands after the code is the node's own words.
     known = code.partition(":")[0]
-    return SENTENCES.get(known) or problem_texts.TEXTS.get(known) or SENTENCES.get(f"stop_{known}")
+    return (
+        SENTENCES.get(known)
+        or problem_texts.TEXTS.get(known)
+        or config_wording.TEXTS.get(known)
+        or SENTENCES.get(f"stop_{known}")
+    )
 
 
 HISTOGRAM: dict[str, Promise] = {

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from controlplane.api.v1 import (
+    audit,
     change_sets,
     image_rules,
     job_parts,
@@ -11,6 +12,9 @@ from controlplane.api.v1 import (
     nodes,
     people,
     queues,
+    quotas,
+    scheduler_configs,
+    secrets,
     units,
 )
 from scheduling.domain import nodes as node_acts
@@ -27,6 +31,7 @@ NODE_ACTIONS = {
     "drain": node_acts.drain,
     "remove": node_acts.remove,
 }
+CLUSTER = "clusters/<uuid:cluster_id>"
 UNIT = "units/<uuid:unit_id>"
 USER = "users/<uuid:user_id>"
 USER_ACTIONS = {
@@ -72,8 +77,13 @@ urlpatterns = [
         for name, act in NODE_ACTIONS.items()
     ),
     path("clusters", nodes.ClustersView.as_view()),
-    path("clusters/<uuid:cluster_id>/cycles", nodes.CyclesView.as_view()),
-    path("clusters/<uuid:cluster_id>/image-rules", image_rules.ImageRulesView.as_view()),
+    path(f"{CLUSTER}/cycles", nodes.CyclesView.as_view()),
+    path(f"{CLUSTER}/scheduler-config", scheduler_configs.SchedulerConfigView.as_view()),
+    path(
+        f"{CLUSTER}/scheduler-config/versions",
+        scheduler_configs.SchedulerConfigVersionsView.as_view(),
+    ),
+    path(f"{CLUSTER}/image-rules", image_rules.ImageRulesView.as_view()),
     path("units", units.UnitsView.as_view()),
     path(UNIT, units.UnitDetailView.as_view()),
     path(f"{UNIT}/preview", units.UnitPreviewView.as_view()),
@@ -92,5 +102,10 @@ urlpatterns = [
     path("grants/<uuid:grant_id>", people.GrantDetailView.as_view()),
     path("tokens", people.TokensView.as_view()),
     path("tokens/<uuid:token_id>", people.TokenDetailView.as_view()),
-    path("audit", people.AuditView.as_view()),
+    path("audit", audit.AuditView.as_view()),
+    path("audit:export", audit.AuditExportView.as_view()),
+    path("quotas", quotas.QuotasView.as_view()),
+    path("quotas/<uuid:quota_id>", quotas.QuotaDetailView.as_view()),
+    path("secrets", secrets.SecretsView.as_view()),
+    path("secrets/<uuid:secret_id>", secrets.SecretDetailView.as_view()),
 ]

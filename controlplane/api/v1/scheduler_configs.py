@@ -1,0 +1,106 @@
+"""A cluster's scheduler configuration: read, checked, replaced, and its earlier versions."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from controlplane.api import etag
+from controlplane.api.base import ApiView
+from controlplane.api.fields import ReasonField, StrictSerializer
+from controlplane.api.schema import problems, whole_list
+from scheduling.domain import scheduler_configs
+from scheduling.domain.scheduler_configs import InForce
+from scheduling.models import SchedulerConfig
+
+
+class SchedulerConfigOut(serializers.Serializer[Any]):
+    """What the next cycle goes by."""
+
+    text = serializers.CharField(help_text="YAML as Volcano's scheduler configuration.")
+    is_default = serializers.BooleanField()
+    version = serializers.IntegerField()
+    problem = serializers.CharField()
+
+
+class SchedulerConfigIn(StrictSerializer):
+    """The new configuration; an empty text puts the default in force."""
+
+    text = serializers.CharField(allow_blank=True, trim_whitespace=False)
+    dry_run = serializers.BooleanField(default=False, help_text="Only check it.")
+    reason = ReasonField()
+
+
+class ConfigVersionOut(serializers.Serializer[Any]):
+    """A version that was in force."""
+
+    number = serializers.IntegerField()
+    text = serializers.CharField()
+    author = serializers.SerializerMethodField()
+    reason = serializers.CharField()
+    created_at = serializers.DateTimeField()
+
+    def get_author(self, row: SchedulerConfig) -> str | None:
+        """Name who wrote it."""
+        return row.author.username if row.author else None
+
+
+class SchedulerConfigView(ApiView):
+    """The configuration of one cluster; its entity tag is the cluster's version."""
+
+    def reply(self, found: InForce) -> Response:
+        """Answer with the configuration and its entity tag."""
+        return Response(SchedulerConfigOut(found).data, headers={"ETag": etag.tag(found.version)})
+
+    @extend_schema(
+        operation_id="scheduler_config_read",
+        responses=problems({200: SchedulerConfigOut}, 404),
+    )
+    def get(self, request: Request, cluster_id: UUID) -> Response:
+        """Read the configuration that the next cycle goes by."""
+        del request
+        return self.reply(scheduler_configs.in_force(actor=self.actor, cluster_id=cluster_id))
+
+    @extend_schema(
+        operation_id="scheduler_config_replace",
+        request=SchedulerConfigIn,
+        parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, required=True)],
+        responses=problems({200: SchedulerConfigOut}, 403, 404, 412, 422, 428),
+    )
+    def put(self, request: Request, cluster_id: UUID) -> Response:
+        """Put a new one in force in the place of the one that was seen at If-Match's version."""
+        scheduler_configs.in_force(actor=self.actor, cluster_id=cluster_id)
+        version = etag.required_version(request)
+        wanted = self.read(SchedulerConfigIn)
+        if wanted["dry_run"]:
+            scheduler_configs.check(actor=self.actor, text=wanted["text"])
+        else:
+            scheduler_configs.edit(
+                actor=self.actor,
+                cluster_id=cluster_id,
+                text=wanted["text"],
+                expected_version=version,
+                now=self.now,
+                reason=wanted["reason"],
+            )
+        return self.reply(scheduler_configs.in_force(actor=self.actor, cluster_id=cluster_id))
+
+
+class SchedulerConfigVersionsView(ApiView):
+    """The versions of a cluster's configuration."""
+
+    @extend_schema(
+        operation_id="scheduler_config_versions",
+        responses=problems({200: OpenApiResponse(whole_list(ConfigVersionOut))}, 404),
+    )
+    def get(self, request: Request, cluster_id: UUID) -> Response:
+        """List the newest 50 versions, the newest first."""
+        del request
+        scheduler_configs.in_force(actor=self.actor, cluster_id=cluster_id)
+        rows = scheduler_configs.versions(actor=self.actor, cluster_id=cluster_id)
+        return Response({"items": ConfigVersionOut(rows, many=True).data})

@@ -1,0 +1,83 @@
+"""The scheduler of a cluster: what its cycles do, and the configuration that they go by."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect
+from django.utils.translation import gettext as _
+
+from controlplane.charts import cycles as cycle_chart
+from controlplane.pages.frame import PageRequest, now, page, render_page
+from scheduling.domain import scheduler_configs
+from scheduling.domain.queries import cluster as cluster_queries
+from scheduling.domain.queries import scheduler as scheduler_queries
+from scheduling.domain.wording import sentence
+from scheduling.models import Cluster
+from tenants.domain.access import Verb, may, require
+from tenants.domain.errors import Conflict, Invalid
+
+SECTION = "pages:cluster"
+
+
+@page
+def scheduler(request: PageRequest) -> HttpResponse:
+    """Show a cluster's scheduler; on POST check or save its configuration."""
+    require(request.actor, Verb.SETTINGS_READ, None, what="page")
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    if request.method == "POST":
+        return _save(request, cluster)
+    return _show(request, cluster)
+
+
+def _save(request: PageRequest, cluster: Cluster) -> HttpResponse:
+    text = request.POST.get("text", "").replace("\r\n", "\n")
+    version = request.POST.get("version", "")
+    is_check = request.POST.get("action") == "check"
+    typed: dict[str, object] = {"text": text, "reason": request.POST.get("reason", "")[:500]}
+    try:
+        if is_check:
+            scheduler_configs.check(actor=request.actor, text=text)
+        else:
+            scheduler_configs.edit(
+                actor=request.actor,
+                cluster_id=cluster.id,
+                text=text,
+                expected_version=int(version) if version.isdecimal() else -1,
+                now=now(),
+                reason=str(typed["reason"]),
+            )
+    except Invalid as error:
+        problems = [
+            (one.path.removeprefix("text").removeprefix("."), sentence(one.code, one.params))
+            for one in error.problems
+        ]
+        return _show(request, cluster, {**typed, "problems": problems}, status=422)
+    except Conflict as error:
+        return _show(request, cluster, {**typed, "is_conflict": True, "theirs": error.current}, 409)
+    if is_check:
+        return _show(request, cluster, {**typed, "is_checked": True})
+    messages.success(request, _("Saved; the next cycle plans by it."))
+    return HttpResponseRedirect(request.get_full_path())
+
+
+def _show(
+    request: PageRequest,
+    cluster: Cluster,
+    typed: dict[str, object] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    found = scheduler_configs.in_force(actor=request.actor, cluster_id=cluster.id)
+    view = scheduler_queries.scheduler_view(cluster, now=now())
+    context = {
+        "cluster": cluster,
+        "view": view,
+        "chart": cycle_chart.chart(view.cycles),
+        "config": found,
+        "versions": scheduler_configs.versions(
+            actor=request.actor, cluster_id=cluster.id, limit=20
+        ),
+        "may_edit": may(request.actor, Verb.SETTINGS_EDIT, None),
+        "text": "" if found.is_default else found.text,
+        **(typed or {}),
+    }
+    return render_page(request, "cluster/scheduler.html", context, section=SECTION, status=status)

@@ -1,0 +1,22 @@
+"""What is wrong with a scheduler configuration, in words; `wording` shows them."""
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+TEXTS: dict[str, Promise] = {
+    "config_invalid_yaml": _("This is not YAML: {detail}."),
+    "config_not_a_mapping": _("A mapping of names and values is expected here."),
+    "config_not_a_list": _("A list is expected here."),
+    "config_unknown_key": _("This key is not known. Known are: {known}."),
+    "config_no_actions": _("Name the actions of a cycle, such as “enqueue, allocate, backfill”."),
+    "config_unknown_action": _("There is no action “{name}”. There are: {known}."),
+    "config_no_tiers": _("At least one tier with plugins is needed."),
+    "config_no_name": _("A name is missing here."),
+    "config_unknown_plugin": _("There is no plugin “{name}”. There are: {known}."),
+    "config_not_a_boolean": _("“{value}” is neither true nor false."),
+    "config_not_a_duration": _("“{value}” is not a duration; write it like 90s, 15m or 1h30m."),
+    "config_not_a_number": _("“{value}” is not a number."),
+    "config_two_share_rules": _(
+        "{plugins}: each of these says what a queue deserves; name only one of them."
+    ),
+}

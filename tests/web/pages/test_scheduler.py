@@ -1,0 +1,191 @@
+"""The scheduler's page and configuration: checked, saved, reverted, in force at the next cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+
+from scheduling.domain import scheduler_configs
+from scheduling.domain.clock import database_now
+from scheduling.engine.config import DEFAULT_CONFIG, DEFAULT_OFF, parse_config
+from scheduling.engine.types import Config
+from scheduling.models import Cluster, CycleRecord, Job, SchedulerConfig
+from tenants.models import AuditRow, User
+from tests.web.pages.conftest import Site
+
+Browse = Callable[[User], Client]
+PATH = "/cluster/scheduler/"
+GOOD = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: gang\n'
+BROKEN = 'actions: "enqueue, dance"\ntiers:\n- plugins:\n  - name: gong\n'
+
+
+def version(site: Site) -> int:
+    return Cluster.objects.get(id=site.cluster.id).version
+
+
+def post(client: Client, site: Site, text: str, **more: str) -> int:
+    data = {"text": text, "version": str(version(site)), "action": "save", **more}
+    return client.post(PATH, data).status_code
+
+
+def in_force(site: Site) -> str:
+    return Cluster.objects.get(id=site.cluster.id).scheduler_config
+
+
+def test_only_root_sees_and_edits_it(site: Site, browse: Browse) -> None:
+    """The scheduler is the installation's: whoever may not read its settings finds no page."""
+    found = {user.username: browse(user).get(PATH).status_code for user in site.people.everyone}
+
+    assert found == {"root": 200, "alice": 404, "bob": 404, "charlie": 404}
+    assert post(browse(site.people.alice), site, GOOD) == 404
+    assert in_force(site) == ""
+
+
+def test_a_saved_configuration_is_in_force_and_on_record(site: Site, browse: Browse) -> None:
+    """The row, a version and an audit row say the same."""
+    status = post(browse(site.people.root), site, GOOD, reason="no eviction today")
+
+    assert status == 302
+    assert in_force(site) == GOOD
+    row = SchedulerConfig.objects.get()
+    assert (row.number, row.text, row.reason) == (1, GOOD, "no eviction today")
+    audit = AuditRow.objects.get(action="cluster.scheduler_config")
+    assert audit.after == {"text": GOOD, "number": 1}
+
+
+def test_problems_are_shown_at_their_place_and_nothing_is_saved(site: Site, browse: Browse) -> None:
+    """Every problem at once, each with its path and what is known there; the text stays typed."""
+    client = browse(site.people.root)
+
+    page = client.post(PATH, {"text": BROKEN, "version": version(site), "action": "save"})
+
+    text = page.content.decode()
+    assert page.status_code == 422
+    assert "actions[1]" in text
+    assert "There is no action “dance”. There are: allocate, backfill" in text
+    assert "tiers[0].plugins[0].name" in text
+    assert "name: gong" in text
+    assert in_force(site) == ""
+    assert not SchedulerConfig.objects.exists()
+
+
+def test_check_saves_nothing(site: Site, browse: Browse) -> None:
+    """Check says that it would do, and changes nothing."""
+    client = browse(site.people.root)
+
+    page = client.post(PATH, {"text": GOOD, "version": version(site), "action": "check"})
+
+    assert "No problem found. It is not saved yet." in page.content.decode()
+    assert in_force(site) == ""
+
+
+def test_a_conflict_shows_both(site: Site, browse: Browse) -> None:
+    """Who comes second sees what is in force above what they typed, and overwrites nothing."""
+    client = browse(site.people.root)
+    seen = version(site)
+    post(client, site, GOOD)
+    mine = GOOD.replace("backfill", "reclaim")
+
+    page = client.post(PATH, {"text": mine, "version": seen, "action": "save"})
+
+    text = page.content.decode()
+    assert page.status_code == 409
+    assert "enqueue, allocate, backfill" in text
+    assert "enqueue, allocate, reclaim" in text
+    assert in_force(site) == GOOD
+
+
+def test_an_earlier_version_is_put_in_force_again(site: Site, browse: Browse) -> None:
+    """The empty text is the default; going back makes a new version."""
+    client = browse(site.people.root)
+    post(client, site, GOOD)
+
+    assert post(client, site, "", reason="back") == 302
+
+    assert in_force(site) == ""
+    assert list(SchedulerConfig.objects.order_by("number").values_list("number", "text")) == [
+        (1, GOOD),
+        (2, ""),
+    ]
+
+
+def test_cycles_errors_and_jobs_left_out_are_shown(site: Site, browse: Browse) -> None:
+    """The last hour's cost, the last errors, and the jobs that planning failed with."""
+    at = database_now()
+    for number, plan_ms in enumerate((1.0, 2.0, 300.0), start=1):
+        CycleRecord.objects.create(
+            cluster=site.cluster,
+            number=number,
+            epoch=1,
+            started_at=at - timedelta(seconds=10 - number),
+            snapshot_ms=1.0,
+            plan_ms=plan_ms,
+            apply_ms=1.0,
+            binds=2,
+            error="ValueError: odd" if number == 3 else "",
+        )
+    Job.objects.filter(id=site.bobs.id).update(quarantine_strikes=3)
+
+    page = browse(site.people.root).get(PATH)
+
+    text = page.content.decode()
+    view = page.context["view"]
+    assert (view.cost.p50_ms, view.cost.p99_ms, view.cost.binds) == (4.0, 302.0, 6)
+    assert "ValueError: odd" in text
+    assert site.bobs.name in text
+
+
+def test_the_api_reads_checks_and_replaces(site: Site, browse: Browse) -> None:
+    """The same through the API, with If-Match and a dry run."""
+    client = browse(site.people.root)
+    address = f"/api/v1/clusters/{site.cluster.id}/scheduler-config"
+    first = client.get(address)
+    tag = {"If-Match": first.headers["ETag"]}
+    csrf = {"content_type": "application/json"}
+
+    checked = client.put(address, {"text": GOOD, "dry_run": True}, headers=tag, **csrf)  # type: ignore[arg-type]
+    broken = client.put(address, {"text": BROKEN}, headers=tag, **csrf)  # type: ignore[arg-type]
+    saved = client.put(address, {"text": GOOD}, headers=tag, **csrf)  # type: ignore[arg-type]
+    late = client.put(address, {"text": ""}, headers=tag, **csrf)  # type: ignore[arg-type]
+
+    assert first.json()["is_default"] is True
+    assert parse_config(first.json()["text"]).problems == ()
+    assert (checked.status_code, checked.json()["is_default"]) == (200, True)
+    assert broken.status_code == 422
+    assert (saved.status_code, saved.json()["text"]) == (200, GOOD)
+    assert late.status_code == 412
+    items = client.get(f"{address}/versions").json()["items"]
+    assert [(one["number"], one["author"]) for one in items] == [(1, "root")]
+
+
+def switched(config: Config) -> Config:
+    """Return the configuration with what is off by default left out of the comparison."""
+    tiers = tuple(
+        tuple(replace(one, disabled=one.disabled - DEFAULT_OFF) for one in tier)
+        for tier in config.tiers
+    )
+    return replace(config, tiers=tiers)
+
+
+def test_the_default_is_written_as_text_that_reads_back() -> None:
+    """What the page shows as the default is the default."""
+    read = parse_config(scheduler_configs.as_text(DEFAULT_CONFIG))
+
+    assert read.problems == ()
+    assert read.config is not None
+    assert switched(read.config) == switched(DEFAULT_CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("x" * 100_001, "too_long"), ("[", "config_invalid_yaml")]
+)
+def test_a_text_that_cannot_be_read_has_a_code(text: str, code: str) -> None:
+    """Too long or not YAML: one problem, at the text."""
+    (problem,) = scheduler_configs.problems_of(text)
+
+    assert problem.code == code
+    assert problem.path.startswith("text")
