@@ -19,7 +19,6 @@ from controlplane.api.schema import listing, problems
 from controlplane.api.v1.jobs import plain
 from scheduling.domain import org_preview
 from scheduling.domain.org_preview import GrantEffect, UserChange
-from scheduling.domain.queries.activity import list_activity
 from scheduling.domain.queries.people import state_of
 from tenants.domain import account_links, grants, tokens, users
 from tenants.domain.access import Verb, require
@@ -563,46 +562,3 @@ class TokenDetailView(ApiView):
             actor=self.actor, token_id=token_id, now=self.now, request_id=self.request_id
         )
         return Response(status=204)
-
-
-class AuditOut(serializers.Serializer[Any]):
-    """One change by a person or client."""
-
-    id = serializers.IntegerField()
-    at = serializers.DateTimeField()
-    actor = serializers.CharField(source="actor_label")
-    action = serializers.CharField()
-    subject_type = serializers.CharField()
-    subject_id = serializers.CharField()
-    subject_label = serializers.CharField()
-    unit_id = serializers.UUIDField(allow_null=True)
-    before = serializers.JSONField()
-    after = serializers.JSONField()
-    reason = serializers.CharField()
-    request_id = serializers.CharField()
-
-
-class AuditView(ApiView):
-    """The audit trail."""
-
-    @extend_schema(
-        operation_id="audit_list",
-        parameters=[
-            OpenApiParameter("action", description="How it begins, such as `queue.`."),
-            OpenApiParameter("person", description="A user name."),
-            OpenApiParameter("before", int, description="Only rows before this id."),
-        ],
-        responses=problems({200: listing(AuditOut)}, 422),
-    )
-    def get(self, request: Request) -> Response:
-        """List what was changed in your units, and what you did, the newest first."""
-        given = request.query_params
-        before = given.get("after") or given.get("before") or ""
-        found = list_activity(
-            self.actor,
-            action=given.get("action", ""),
-            person=given.get("person", ""),
-            before=pagination.number_of("before", before) if before else None,
-            limit=pagination.limit_of(request),
-        )
-        return self.listed(list(AuditOut(found.rows, many=True).data), found.next_cursor or None)
