@@ -15,12 +15,15 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
+from controlplane.database_roles import ROLES
 from controlplane.supervisor import programs
 from controlplane.supervisor.ports import any_free
+from controlplane.supervisor.postgres import SUPERUSER
 from controlplane.supervisor.processes import tail
 from tests.embedded import EmbeddedServices
 
@@ -31,6 +34,8 @@ PATIENCE_SECONDS = 180.0  # a busy machine is slow, not wrong
 HELD = "SELECT count(*) FROM scheduling_lease WHERE expires_at > clock_timestamp()"
 # What systemd takes for success; uvicorn ends by the signal that it was asked with.
 GOOD = {0, -signal.SIGTERM}
+PASSWORD = secrets.token_urlsafe(24)
+AUDIT = ("tenants_auditrow", "tenants_auditseal")
 LOOPS = 3  # the scheduler of the one cluster, the relay, reconcile
 
 
@@ -81,7 +86,7 @@ class Installation:
             .replace("--port=8001", f"--port={self.ports['gateway']}")
         )
 
-    def manage(self, *arguments: str, **environment: str) -> None:
+    def manage(self, *arguments: str, **environment: str) -> str:
         done = subprocess.run(
             [sys.executable, "manage.py", *arguments],
             cwd=CHECKOUT,
@@ -91,13 +96,34 @@ class Installation:
             text=True,
         )
         assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def make_roles(self) -> None:
+        """Do what docs/operations.md says of roles: run what the command prints, set passwords."""
+        printed = self.manage("database_roles")
+        with self.superuser() as connection:
+            for _ in range(2):  # it is repeated after each upgrade
+                connection.execute(printed.encode())
+            for role in ROLES:
+                connection.execute(f"ALTER ROLE {role.name} PASSWORD '{PASSWORD}'".encode())
+
+    def superuser(self) -> psycopg.Connection:
+        server = self.services.postgres
+        return psycopg.connect(server.url(role=SUPERUSER), autocommit=True)
+
+    def address_as(self, role: str) -> str:
+        """Return DATABASE_URL for one of the roles."""
+        given = urlsplit(self.environment["DATABASE_URL"])
+        return given._replace(netloc=f"{role}:{PASSWORD}@").geturl()
 
     def start(self, unit: str) -> None:
+        """Start a unit, as its file says, with the database's role for its kind of process."""
+        role = f"terrace_{unit}" if unit in {"web", "gateway"} else "terrace_worker"
         with self.log(unit).open("wb") as log:
             self.running[unit] = subprocess.Popen(
                 shlex.split(self.resolve(line_of(unit, "ExecStart"))),
                 cwd=CHECKOUT,
-                env=self.environment,
+                env={**self.environment, "DATABASE_URL": self.address_as(role)},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -144,6 +170,7 @@ def installation() -> Iterator[Installation]:
     made.services.start()
     try:
         made.manage("prepare")
+        made.make_roles()
         made.manage("collectstatic", "--noinput", TERRACE_COLLECT="1")
         for name in NAMES:
             made.start(name)
@@ -201,6 +228,42 @@ def test_pages_link_collected_files(installation: Installation) -> None:
     assert status == 200
     assert style is not None, page[:2000]
     assert installation.get("web", style[1], "terrace.example")[0] == 200
+
+
+def refuses(installation: Installation, role: str, statement: str) -> bool:
+    """Tell whether a role lacks the right to a statement; any other error is one."""
+    with psycopg.connect(installation.address_as(role)) as connection:
+        try:
+            connection.execute(statement.encode())
+        except psycopg.errors.InsufficientPrivilege:
+            return True
+        finally:
+            connection.rollback()
+    return False
+
+
+@pytest.mark.parametrize("role", [role.name for role in ROLES])
+def test_audit_trail_is_only_added_to(installation: Installation, role: str) -> None:
+    """No process can change, remove or empty audit rows and seals, nor make tables."""
+    for table in AUDIT:
+        assert not refuses(installation, role, f"SELECT count(*) FROM {table}")
+        assert not refuses(installation, role, f"INSERT INTO {table} SELECT * FROM {table} LIMIT 0")
+        for statement in (f"UPDATE {table} SET id = id", f"DELETE FROM {table}"):
+            assert refuses(installation, role, statement)
+        assert refuses(installation, role, f"TRUNCATE {table} CASCADE")
+    assert refuses(installation, role, "CREATE TABLE of_a_process (id int)")
+
+
+@pytest.mark.parametrize("role", ["terrace_gateway", "terrace_worker"])
+def test_only_web_knows_how_people_sign_in(installation: Installation, role: str) -> None:
+    """Second factors, links and sessions are closed to the others, who give nobody a right."""
+    for table in ("mfa_authenticator", "account_emailaddress", "tenants_browsersession"):
+        assert refuses(installation, role, f"SELECT count(*) FROM {table}")
+        assert not refuses(installation, "terrace_web", f"SELECT count(*) FROM {table}")
+    for table in ("tenants_user", "tenants_grant", "tenants_apitoken", "tenants_orgunit"):
+        assert not refuses(installation, role, f"SELECT count(*) FROM {table}")
+        assert refuses(installation, role, f"DELETE FROM {table} WHERE false")
+        assert not refuses(installation, "terrace_web", f"DELETE FROM {table} WHERE false")
 
 
 def test_units_are_the_supervisors_programs() -> None:
