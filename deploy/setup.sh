@@ -88,6 +88,25 @@ is_installed() { [ "$(cat "$(stamp "$1")" 2>/dev/null)" = "$(digest "$1")" ]; }
 
 is_installed_in_node() { sha256sum --check --status node_modules/terrace.sha256 2>/dev/null; }
 
+# What only root can install comes first: who has to ask somebody for it waits for nothing before,
+# and asks once.
+missing=""
+case $wants in
+scripts)
+    is_installed_in_node || command -v npm >/dev/null 2>&1 || missing="npm"
+    ;;
+browser)
+    command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 ||
+        missing="chromium"
+    command -v node >/dev/null 2>&1 || missing="$missing${missing:+ }nodejs"
+    # What Playwright's own Node.js is linked with, and a minimal Debian lacks.
+    "$(find_python || echo python3)" -c 'import ctypes; ctypes.CDLL("libatomic.so.1")' \
+        2>/dev/null || missing="$missing${missing:+ }libatomic1"
+    ;;
+esac
+# shellcheck disable=SC2086 -- names of packages, one word each
+[ -z "$missing" ] || need $missing
+
 # One at a time: a second one that begins meanwhile must not take the first one's work for
 # interrupted. Who waits is let in when the first, or the pip that outlived it, has ended.
 if command -v flock >/dev/null 2>&1; then
@@ -114,17 +133,7 @@ if ! is_installed "$kind"; then
     [ "$kind" = dev ] && digest run >"$(stamp run)"
 fi
 
-case $wants in
-scripts)
-    if ! is_installed_in_node; then
-        command -v npm >/dev/null 2>&1 || need npm
-        npm ci --ignore-scripts --loglevel=error || fail "npm could not install package-lock.json."
-        sha256sum package-lock.json >node_modules/terrace.sha256
-    fi
-    ;;
-browser)
-    command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 ||
-        command -v google-chrome >/dev/null 2>&1 || need chromium
-    command -v node >/dev/null 2>&1 || need nodejs
-    ;;
-esac
+if [ "$wants" = scripts ] && ! is_installed_in_node; then
+    npm ci --ignore-scripts --loglevel=error || fail "npm could not install package-lock.json."
+    sha256sum package-lock.json >node_modules/terrace.sha256
+fi
