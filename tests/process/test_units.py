@@ -1,5 +1,6 @@
 """The command lines of the systemd units, run as they stand in production's environment."""
 
+import json
 import os
 import re
 import secrets
@@ -274,3 +275,25 @@ def test_units_are_the_supervisors_programs() -> None:
         expected = {word for word in line.arguments if word.split("=")[0] not in own}
 
         assert {word for word in unit if word.split("=")[0] not in own} == expected
+
+
+def test_image_runs_what_the_unit_of_web_runs() -> None:
+    """The image's own command is web's line, but for the address."""
+    text = (UNITS.parent / "container" / "Containerfile").read_text().replace("\\\n", "")
+    found = re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)
+    assert found is not None
+
+    image = [word for word in json.loads(found[1]) if not word.startswith("--host")]
+    unit = [word for word in shlex.split(line_of("web", "ExecStart")) if "--host" not in word]
+
+    assert sorted(image[1:]) == sorted(unit[1:])
+
+
+@pytest.mark.parametrize("name", ["gateway", "worker", "loops", "beat"])
+def test_readme_of_the_image_has_the_units_lines(name: str) -> None:
+    """Who copies a command from the README runs what the unit runs."""
+    readme = (UNITS.parent / "container" / "README.md").read_text()
+    words = shlex.split(line_of(name, "ExecStart"))[1:]
+    line = " ".join(["python", *words]).replace("--host=127.0.0.1", "--host=0.0.0.0")
+
+    assert f"`{line.replace('/var/lib/terrace/', '/tmp/')}`" in readme
