@@ -15,6 +15,7 @@ What is left over (phases of gangs, reasons, reservations, shares) follows in a 
 from __future__ import annotations
 
 import gc
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,9 +27,9 @@ from uuid import UUID, uuid4
 from django.db import connection
 
 from scheduling.domain import holds, leases, ports, topics
-from scheduling.domain.bulk_rows import copy_rows, next_ids, notify_many, update_rows
+from scheduling.domain.bulk_rows import copy_rows, next_ids, notify_each, update_rows
 from scheduling.domain.quota_walls import Walls
-from scheduling.domain.transitions import LAUNCH_TOPIC, Batch, JobWork, NewAttempt
+from scheduling.domain.transitions import LAUNCH_TOPIC, Batch, JobWork, NewAttempt, OutboxLine
 from scheduling.engine import types as engine
 from scheduling.lifecycle.states import (
     LIVE_ATTEMPT_STATES,
@@ -46,7 +47,6 @@ from scheduling.models import (
     Job,
     Node,
     Queue,
-    QueueClosure,
     QueueShare,
     Reservation,
     Task,
@@ -59,6 +59,8 @@ BATCH_BINDS = 5000
 """A batch takes whole jobs until it has so many binds."""
 REASONS_AT_MOST = 2000
 """How many jobs get a new reason in one cycle; the others are told in the next ones."""
+SHARES_EVERY_SECONDS = 0.5
+"""How often shares that change with every cycle are written; an idle cycle writes the last."""
 REASON_REFRESH_SECONDS = 5.0
 """How often the numbers of an unchanged reason are written anew."""
 
@@ -88,6 +90,8 @@ class Applied:
     binds: int = 0
     evictions: int = 0
     rejected: list[Rejection] = field(default_factory=list)
+    started: set[str] = field(default_factory=set)
+    """Jobs whose gang's phase was written with their binds."""
 
 
 @dataclass(slots=True)
@@ -102,6 +106,14 @@ class Told:
     """Job key -> version of its row, as the snapshot cache keeps it."""
     reasons: dict[str, tuple[int, engine.Reason, datetime]] = field(default_factory=dict)
     shares: tuple[engine.QueueShare, ...] = ()
+    shares_at: datetime | None = None
+
+    def is_time_for(self, shares: tuple[engine.QueueShare, ...], now: datetime) -> bool:
+        """Whether shares are to be written: they are new, and the last ones stood for a while."""
+        if shares == self.shares:
+            return False
+        at = self.shares_at
+        return at is None or (now - at).total_seconds() >= SHARES_EVERY_SECONDS
 
     def news(self, plan: engine.Plan, now: datetime) -> dict[str, engine.Reason]:
         """Return the reasons that are new, at most `REASONS_AT_MOST`, and count them as told."""
@@ -147,18 +159,21 @@ def apply(  # noqa: PLR0913 -- what a cycle has
     applied = Applied()
     for binds, evictions in _batches(plan):
         with _without_collecting(), leases.fenced(scope=scope, epoch=epoch):
-            _Apply(cluster_id, epoch, now, applied).run(binds, evictions)
+            _Apply(cluster_id, epoch, now, applied).run(binds, evictions, plan.phases)
     told = told if told is not None else Told()
     reasons = told.news(plan, now)
-    is_news = bool(reasons or plan.phases or plan.task_reasons or plan.shares != told.shares)
+    phases = {key: one for key, one in plan.phases.items() if key not in applied.started}
+    has_new_shares = told.is_time_for(plan.shares, now)
+    is_news = bool(reasons or phases or plan.task_reasons or has_new_shares)
     if is_news or plan.reservations != snapshot.reservations:
         with leases.fenced(scope=scope, epoch=epoch):
-            _write_jobs(plan.phases, reasons, cluster_id=cluster_id, now=now)
+            _write_jobs(phases, reasons, cluster_id=cluster_id, now=now)
             _write_task_reasons(plan)
             _write_reservations(plan, snapshot, now)
-            if plan.shares != told.shares:
+            if has_new_shares:
                 _write_shares(plan, cluster_id, now)
-        told.shares = plan.shares
+        if has_new_shares:
+            told.shares, told.shares_at = plan.shares, now
     return applied
 
 
@@ -210,21 +225,6 @@ class NewHold:
     released_at: datetime | None = None
 
 
-@dataclass(slots=True)
-class LaunchCommand:
-    """The columns of an outbox row that tells a node to launch an attempt."""
-
-    key: str
-    payload: dict[str, str]
-    node: UUID
-    created_at: datetime
-    not_before: datetime
-    topic: str = LAUNCH_TOPIC
-    attempts: int = 0
-    last_error: str = ""
-    is_dead: bool = False
-
-
 class _Apply:
     """One transaction of a plan."""
 
@@ -232,11 +232,17 @@ class _Apply:
         self.cluster_id, self.epoch, self.now, self.applied = cluster_id, epoch, now, applied
         self.batch = Batch(now=now, actor_label="scheduler")
 
-    def run(self, binds: list[engine.Binding], evictions: list[engine.Eviction]) -> None:
+    def run(
+        self,
+        binds: list[engine.Binding],
+        evictions: list[engine.Eviction],
+        phases: Mapping[str, engine.GangPhase],
+    ) -> None:
         jobs = {UUID(bind.job) for bind in binds} | {UUID(one.job) for one in evictions}
-        self.queues = _Queues(self.cluster_id, jobs)
+        self.queues = _Queues(self.cluster_id, {UUID(bind.job) for bind in binds})
         self.walls = Walls({UUID(bind.job) for bind in binds})
-        self.nodes = _Nodes(self.cluster_id, {bind.node for bind in binds})
+        self.nodes = _Nodes(self.cluster_id, binds)
+        self.phases = phases
         works = {work.job.id: work for work in self.batch.lock(sorted(jobs))}
         tasks = {int(bind.task) for bind in binds} | {int(one.task) for one in evictions}
         rows = Task.objects.in_bulk(tasks)
@@ -249,6 +255,8 @@ class _Apply:
     def _evict(
         self, works: dict[UUID, JobWork], rows: dict[int, Task], evictions: list[engine.Eviction]
     ) -> None:
+        if not evictions:
+            return
         tasks = [int(one.task) for one in evictions]
         live = [str(state) for state in LIVE_ATTEMPT_STATES - {AttemptState.STOPPING}]
         found = Attempt.objects.filter(task__in=tasks, state__in=live).select_related("task")
@@ -283,7 +291,23 @@ class _Apply:
                 continue
             accepted += [(bind, rows[int(bind.task)], work) for bind in group]
         self._write(accepted)
+        for work in {id(work): work for _, _, work in accepted}.values():
+            self._settle_gang(work)
         self.applied.binds += len(accepted)
+
+    def _settle_gang(self, work: JobWork) -> None:
+        """Write the gang's phase along with its binds, which saves the next cycle a write."""
+        key = str(work.job.id)
+        roles = work.roles.values()
+        placed = sum(
+            role.tasks_starting + role.tasks_running + role.tasks_stopping + role.tasks_succeeded
+            for role in roles
+        )
+        if placed >= work.job.min_available:
+            work.job.gang_phase = str(engine.GangPhase.RUNNING)
+        elif key in self.phases:
+            work.job.gang_phase = str(self.phases[key])
+        self.applied.started.add(key)
 
     def _obstacle(self, work: JobWork, rows: dict[int, Task], group: list[engine.Binding]) -> str:
         """Return what stands in the way of a job's binds; if nothing does, count them as done."""
@@ -322,7 +346,7 @@ class _Apply:
         )
         new_holds: list[NewHold] = []
         device_holds: list[DeviceHold] = []
-        commands: list[LaunchCommand] = []
+        commands: list[OutboxLine] = []
         ids = next_ids(Hold, len(accepted))
         for hold_id, (bind, task, work), numbers in zip(ids, accepted, chosen, strict=True):
             node = self.nodes.rows[bind.node]
@@ -332,19 +356,21 @@ class _Apply:
             new_holds.append(hold)
             device_holds += self.nodes.device_holds(hold, bind, work.roles[task.role_id].request)
             key = str(attempt.id)
-            commands.append(LaunchCommand(key, {"attempt": key}, node.id, self.now, self.now))
+            commands.append(
+                OutboxLine(LAUNCH_TOPIC, key, {"attempt": key}, node.id, self.now, self.now)
+            )
         self.batch.write_first(lambda: self._copy(new_holds, device_holds, commands))
 
     def _copy(
         self,
         new_holds: list[NewHold],
         device_holds: list[DeviceHold],
-        commands: list[LaunchCommand],
+        commands: list[OutboxLine],
     ) -> None:
         copy_rows(new_holds, Hold)
         copy_rows(device_holds)
         copy_rows(commands, OutboxRow)
-        notify_many(notify.NODE, (str(command.node) for command in commands))
+        notify_each((notify.NODE, str(command.node)) for command in commands)
 
     def _attempt(self, task: Task, job: Job, node: Node, numbers: dict[str, int]) -> NewAttempt:
         return NewAttempt(
@@ -384,18 +410,25 @@ class _Queues:
     """The queues above the jobs, locked, with what they hold and may hold."""
 
     def __init__(self, cluster_id: UUID, job_ids: Collection[UUID]) -> None:
-        queues = Job.objects.filter(id__in=job_ids).values_list("queue_id", flat=True).distinct()
-        links = QueueClosure.objects.filter(descendant__in=list(queues))
         self.above: defaultdict[UUID, list[UUID]] = defaultdict(list)
-        for ancestor, descendant in links.values_list("ancestor_id", "descendant_id"):
-            self.above[descendant].append(ancestor)
+        self.max: dict[UUID, Amounts] = {}
+        self.usage: dict[UUID, dict[str, int]] = {}
+        if job_ids:
+            self._read(cluster_id, job_ids)
+
+    def _read(self, cluster_id: UUID, job_ids: Collection[UUID]) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(QUEUES_ABOVE, [list(job_ids)])
+            for ancestor, descendant in cursor.fetchall():
+                self.above[descendant].append(ancestor)
         involved = {ancestor for group in self.above.values() for ancestor in group}
         self.max = _lock_queues(involved)
-        self.usage = {
-            queue.id: dict(holds.usage_of_queue(queue))
-            for queue in Queue.objects.filter(cluster_id=cluster_id, id__in=involved)
-            if self.max[queue.id]
-        }
+        limited = [queue_id for queue_id, limits in self.max.items() if limits]
+        if limited:
+            self.usage = {
+                queue.id: dict(holds.usage_of_queue(queue))
+                for queue in Queue.objects.filter(cluster_id=cluster_id, id__in=limited)
+            }
 
     def has_room(self, queue_id: UUID, total: Amounts) -> bool:
         return all(
@@ -413,37 +446,54 @@ class _Queues:
                     usage[name] = usage.get(name, 0) + amount
 
 
+QUEUES_ABOVE = """
+SELECT c.ancestor_id, c.descendant_id FROM scheduling_queueclosure AS c
+WHERE c.descendant_id IN (SELECT queue_id FROM scheduling_job WHERE id = ANY(%s))
+"""
+LOCK_QUEUES = """
+SELECT q.id, q.max FROM scheduling_queue AS q WHERE q.id = ANY(%s)
+ORDER BY
+    (SELECT count(*) FROM scheduling_queueclosure AS c WHERE c.descendant_id = q.id), q.id
+FOR SHARE OF q
+"""
+
+
 def _lock_queues(queue_ids: Collection[UUID]) -> dict[UUID, Amounts]:
-    """Lock queues FOR SHARE, the root first, and return their max as it is now."""
+    """Lock queues FOR SHARE, the root first, and return their max as it is now.
+
+    Of a row that it had to wait for, such a statement gives what is committed, not what it saw.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT q.id FROM scheduling_queue q WHERE q.id = ANY(%s) ORDER BY"
-            " (SELECT count(*) FROM scheduling_queueclosure c WHERE c.descendant_id = q.id), q.id"
-            " FOR SHARE OF q",
-            [list(queue_ids)],
-        )
-    return dict(Queue.objects.filter(id__in=queue_ids).values_list("id", "max"))
+        cursor.execute(LOCK_QUEUES, [list(queue_ids)])
+        return {queue_id: json.loads(limits) for queue_id, limits in cursor.fetchall()}
 
 
 class _Nodes:
     """The nodes of the binds, locked, with what is free on them."""
 
-    def __init__(self, cluster_id: UUID, names: Collection[str]) -> None:
+    def __init__(self, cluster_id: UUID, binds: Collection[engine.Binding]) -> None:
+        names = {bind.node for bind in binds}
         locked = Node.objects.select_for_update(no_key=True).order_by("id")
-        self.rows = {
-            node.name: node for node in locked.filter(cluster_id=cluster_id, name__in=names)
-        }
+        self.rows = (
+            {node.name: node for node in locked.filter(cluster_id=cluster_id, name__in=names)}
+            if names
+            else {}
+        )
         self.free = {name: dict(node.allocatable) for name, node in self.rows.items()}
         ids = {node.id: node.name for node in self.rows.values()}
-        live = Hold.objects.filter(node__in=ids, released_at__isnull=True)
-        for hold in live.only("node_id", *holds.COLUMNS.values(), "extended"):
-            _subtract(self.free[ids[hold.node_id]], holds.amounts_of(hold))
-        self.devices = {
-            str(device.id): device
-            for device in Device.objects.filter(node__in=ids, is_present=True)
-        }
+        for node_id, amounts in holds.usage_of_nodes(ids).items():
+            _subtract(self.free[ids[node_id]], amounts)
+        self.devices: dict[str, Device] = {}
         self.device_milli: defaultdict[str, int] = defaultdict(int)
-        held = DeviceHold.objects.filter(device__node__in=ids, released_at__isnull=True)
+        self._read_devices(ids, {device for bind in binds for device in bind.devices})
+
+    def _read_devices(self, nodes: Collection[UUID], wanted: Collection[str]) -> None:
+        """Read the devices that the binds take, and what of them is taken already."""
+        if not wanted:
+            return
+        present = Device.objects.filter(id__in=wanted, node__in=nodes, is_present=True)
+        self.devices = {str(device.id): device for device in present}
+        held = DeviceHold.objects.filter(device__in=present, released_at__isnull=True)
         for device_id, milli in held.values_list("device_id", "gpu_milli"):
             self.device_milli[str(device_id)] += milli
 

@@ -33,6 +33,7 @@ def copy_rows(rows: Sequence[object], model: type[models.Model] | None = None) -
     ]
     with (
         connection.cursor() as cursor,
+        connection.wrap_database_errors,
         cursor.copy(f'COPY "{meta.db_table}" ({columns}) FROM STDIN') as copy,
     ):
         for row in rows:
@@ -47,7 +48,7 @@ def update_rows(rows: Sequence[models.Model], fields: Sequence[str]) -> int:
 
     The arrays are joined by primary key, so a row that is gone is simply not hit: compare counts.
     """
-    if not rows:
+    if not rows or not fields:
         return 0
     meta = type(rows[0])._meta  # noqa: SLF001 -- as above
     columns = {field.name: field for field in meta.concrete_fields}
@@ -79,13 +80,15 @@ def next_ids(model: type[models.Model], count: int) -> list[int]:
         return [row[0] for row in cursor.fetchall()]
 
 
-def notify_many(channel: str, payloads: Iterable[str]) -> None:
-    """NOTIFY once for each distinct payload; delivered when the transaction commits."""
-    distinct = sorted(set(payloads))
+def notify_each(wakes: Iterable[tuple[str, str]]) -> None:
+    """NOTIFY once for each distinct (channel, payload); delivered when the transaction commits."""
+    distinct = sorted(set(wakes))
     if distinct:
+        channels, payloads = zip(*distinct, strict=True)
         with connection.cursor() as cursor:
             cursor.execute(
-                "SELECT pg_notify(%s, p) FROM unnest(%s::text[]) AS p", [channel, distinct]
+                "SELECT pg_notify(c, p) FROM unnest(%s::text[], %s::text[]) AS wakes(c, p)",
+                [list(channels), list(payloads)],
             )
 
 

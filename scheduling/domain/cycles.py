@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Max
 
 from scheduling.domain import leases
@@ -73,6 +74,22 @@ class Configuration:
         return self._config
 
 
+WRITE_CYCLE = """
+INSERT INTO scheduling_cyclerecord (
+    cluster_id, number, epoch, started_at, snapshot_ms, plan_ms, apply_ms,
+    binds, evictions, rejected, pending, error
+) VALUES (
+    %(cluster)s, %(number)s, %(epoch)s, %(started_at)s, %(snapshot_ms)s, %(plan_ms)s, %(apply_ms)s,
+    %(binds)s, %(evictions)s, %(rejected)s, %(pending)s, %(error)s
+)
+ON CONFLICT (cluster_id, number) DO UPDATE SET
+    epoch = excluded.epoch, started_at = excluded.started_at,
+    snapshot_ms = excluded.snapshot_ms, plan_ms = excluded.plan_ms, apply_ms = excluded.apply_ms,
+    binds = excluded.binds, evictions = excluded.evictions, rejected = excluded.rejected,
+    pending = excluded.pending, error = excluded.error
+"""
+
+
 class CycleLog:
     """Writes cycles; those that changed nothing are folded into one row, every few seconds."""
 
@@ -108,19 +125,21 @@ class CycleLog:
     def _write(self, cycle: Cycle, *, is_fold: bool) -> None:
         if not is_fold:
             self._number += 1
-        CycleRecord.objects.update_or_create(
-            cluster_id=self.cluster_id,
-            number=self._number,
-            defaults={
-                "epoch": self.epoch,
-                "started_at": cycle.started_at,
-                "snapshot_ms": cycle.snapshot_ms,
-                "plan_ms": cycle.plan_ms,
-                "apply_ms": cycle.apply_ms,
-                "binds": cycle.binds,
-                "evictions": cycle.evictions,
-                "rejected": cycle.rejected,
-                "pending": cycle.pending,
-                "error": cycle.error[:1000],
-            },
-        )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                WRITE_CYCLE,
+                {
+                    "cluster": self.cluster_id,
+                    "number": self._number,
+                    "epoch": self.epoch,
+                    "started_at": cycle.started_at,
+                    "snapshot_ms": cycle.snapshot_ms,
+                    "plan_ms": cycle.plan_ms,
+                    "apply_ms": cycle.apply_ms,
+                    "binds": cycle.binds,
+                    "evictions": cycle.evictions,
+                    "rejected": cycle.rejected,
+                    "pending": cycle.pending,
+                    "error": cycle.error[:1000],
+                },
+            )

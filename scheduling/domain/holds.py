@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Sum
 
 from scheduling.models import DeviceHold, Hold, Queue, QueueClosure
@@ -34,10 +35,34 @@ def extended_of(request: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def amounts_of(hold: Hold) -> dict[str, int]:
-    """Return what a hold keeps, by resource, its pod included."""
-    amounts = {resource: getattr(hold, column) for resource, column in COLUMNS.items()}
-    return {**{name: n for name, n in amounts.items() if n}, **hold.extended, "pods": POD}
+NODE_USAGE = """
+WITH live AS (
+    SELECT node_id, cpu_milli, memory_bytes, gpu_milli, extended FROM scheduling_hold
+    WHERE node_id = ANY(%(nodes)s) AND released_at IS NULL
+)
+SELECT node_id, %(cpu)s, sum(cpu_milli) FROM live GROUP BY node_id
+UNION ALL SELECT node_id, %(memory)s, sum(memory_bytes) FROM live GROUP BY node_id
+UNION ALL SELECT node_id, %(gpu)s, sum(gpu_milli) FROM live GROUP BY node_id
+UNION ALL SELECT node_id, 'pods', count(*) * %(pod)s FROM live GROUP BY node_id
+UNION ALL SELECT node_id, more.key, sum(more.value::bigint)
+FROM live, jsonb_each_text(extended) AS more GROUP BY node_id, more.key
+"""
+
+
+def usage_of_nodes(node_ids: Collection[UUID]) -> dict[UUID, dict[str, int]]:
+    """Return what is held on each of the nodes now, by resource, pods included."""
+    usage: dict[UUID, dict[str, int]] = {node_id: {} for node_id in node_ids}
+    if not usage:
+        return usage
+    cpu, memory, gpu = COLUMNS
+    with connection.cursor() as cursor:
+        cursor.execute(
+            NODE_USAGE,
+            {"nodes": list(usage), "cpu": cpu, "memory": memory, "gpu": gpu, "pod": POD},
+        )
+        for node_id, resource, amount in cursor.fetchall():
+            usage[node_id][resource] = int(amount)
+    return usage
 
 
 def usage_of_queue(queue: Queue) -> dict[str, int]:

@@ -60,13 +60,17 @@ def release(*, scope: str, holder: str, epoch: int) -> bool:
 def check(*, scope: str, epoch: int) -> None:
     """Lock the lease FOR SHARE and compare; must run inside the transaction that it fences.
 
+    From here on the transaction may not stay idle for longer than `IDLE_LIMIT`.
+
     Raises:
         LeaseLostError: the epoch is not the lease's.
     """
     if not connection.in_atomic_block:
         raise RuntimeError("a lease is checked inside the transaction that it fences")
     current = _one(
-        "SELECT epoch FROM scheduling_lease WHERE scope = %(scope)s FOR SHARE", {"scope": scope}
+        "SELECT epoch, set_config('idle_in_transaction_session_timeout', %(limit)s, true)"
+        " FROM scheduling_lease WHERE scope = %(scope)s FOR SHARE",
+        {"scope": scope, "limit": IDLE_LIMIT},
     )
     if current != epoch:
         raise LeaseLostError(scope, epoch, current)
@@ -76,8 +80,6 @@ def check(*, scope: str, epoch: int) -> None:
 def fenced(*, scope: str, epoch: int) -> Iterator[None]:
     """Run a block in one transaction that stands only while `epoch` is the lease's."""
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_LIMIT}'")
         check(scope=scope, epoch=epoch)
         yield
 

@@ -192,6 +192,11 @@ def require_room_to_submit(*, unit_id: UUID, owner_id: UUID, spec: JobSpec) -> N
             _require_place_in_line(limit, owner_id)
 
 
+def has_any(*, unit_id: UUID, owner_id: UUID) -> bool:
+    """Whether a quota counts the owner's jobs in the unit; one query."""
+    return bool(_limits_around(unit_id, owner_id))
+
+
 def require_storage(*, unit_id: UUID, owner_id: UUID, size: int) -> None:
     """Refuse bytes beyond a quota of storage; in the transaction that adds their row.
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -92,17 +92,24 @@ class SnapshotCache:
             with connection.cursor() as cursor:
                 if is_outermost:  # else the caller's transaction says what is seen
                     cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")
-                seen = int(cursor.fetchone()[0])
-            self._refresh_rules(cluster_id)
-            is_changed = self._refresh_nodes(cluster_id)
-            is_changed |= self._refresh_queues(cluster_id)
-            is_changed |= self._refresh_jobs(cluster_id)
-            reservations = _reservations(cluster_id, now)
-            walls = walls_of(cluster_id)
-        self.since = seen
+            news = _news(cluster_id, self.since)
+            if news.rules or self.rules:
+                self._refresh_rules(cluster_id)
+                news = _news(cluster_id, self.since)
+            is_changed = news.nodes and self._refresh_nodes(cluster_id)
+            if news.queues or news.queue_count != len(self.queues):
+                is_changed |= self._refresh_queues(cluster_id)
+            is_changed |= news.jobs and self._refresh_jobs(cluster_id)
+            reservations = _reservations(cluster_id, now) if news.reservations else ()
+            walls = walls_of(cluster_id) if news.quotas else ()
+        self.since = news.xmin
         self.snapshot = self._assemble(now, reservations, walls, is_changed=is_changed)
         return self.snapshot
+
+    @property
+    def has_devices(self) -> bool:
+        """Whether any node has devices, so that tasks may hold some."""
+        return any(node.devices for node in self.nodes.values())
 
     def forget_job(self, job_id: UUID) -> None:
         """Leave a job out until its row changes."""
@@ -168,7 +175,42 @@ class SnapshotCache:
         self.versions.update({str(job.id): job.version for job in jobs})
         for job_id in gone:
             self.versions.pop(str(job_id), None)
-        return _merge(self.jobs, job_values(jobs, self.rules, self.jobs), gone)
+        values = job_values(jobs, self.rules, self.jobs, have_devices=self.has_devices)
+        return _merge(self.jobs, values, gone)
+
+
+NEWS = """
+SELECT
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+    EXISTS (SELECT 1 FROM scheduling_node
+            WHERE cluster_id = %(cluster)s AND changed_xid >= %(since)s),
+    EXISTS (SELECT 1 FROM scheduling_queue
+            WHERE cluster_id = %(cluster)s AND changed_xid >= %(since)s),
+    (SELECT count(*) FROM scheduling_queue WHERE cluster_id = %(cluster)s),
+    EXISTS (SELECT 1 FROM scheduling_job WHERE changed_xid >= %(since)s),
+    EXISTS (SELECT 1 FROM scheduling_reservation),
+    EXISTS (SELECT 1 FROM scheduling_imagerule WHERE cluster_id = %(cluster)s),
+    EXISTS (SELECT 1 FROM scheduling_quotalimit)
+"""
+
+
+class News(NamedTuple):
+    """Where something was written since the last time, or is at all, asked with one query."""
+
+    xmin: int
+    nodes: bool
+    queues: bool
+    queue_count: int
+    jobs: bool
+    reservations: bool
+    rules: bool
+    quotas: bool
+
+
+def _news(cluster_id: UUID, since: int) -> News:
+    with connection.cursor() as cursor:
+        cursor.execute(NEWS, {"cluster": cluster_id, "since": since})
+        return News(*cursor.fetchone())
 
 
 def build(cluster_id: UUID, now: datetime) -> engine.Snapshot:
@@ -245,13 +287,19 @@ def queue_value(row: Queue) -> engine.Queue:
 
 
 def job_values(
-    jobs: Collection[Job], rules: tuple[Rule, ...], known: Mapping[UUID, engine.Job]
+    jobs: Collection[Job],
+    rules: tuple[Rule, ...],
+    known: Mapping[UUID, engine.Job],
+    *,
+    have_devices: bool = True,
 ) -> dict[UUID, engine.Job]:
     """Return jobs as the engine knows them, with three queries however many they are."""
+    if not jobs:
+        return {}
     roles: defaultdict[UUID, list[Role]] = defaultdict(list)
     for role in Role.objects.filter(job__in=jobs).order_by("job", "position"):
         roles[role.job_id].append(role)
-    tasks = _tasks_by_job(jobs)
+    tasks = _tasks_by_job(jobs, have_devices=have_devices)
     values = {}
     for job in jobs:
         try:
@@ -266,13 +314,16 @@ TaskColumns = tuple[
 ]
 
 
-def _tasks_by_job(jobs: Collection[Job]) -> defaultdict[UUID, list[TaskColumns]]:
+def _tasks_by_job(
+    jobs: Collection[Job], *, have_devices: bool
+) -> defaultdict[UUID, list[TaskColumns]]:
     devices: defaultdict[int, list[str]] = defaultdict(list)
     held = DeviceHold.objects.filter(
         released_at__isnull=True, hold__released_at__isnull=True, hold__attempt__job__in=jobs
     )
-    for task_id, device_id in held.values_list("hold__attempt__task_id", "device_id"):
-        devices[task_id].append(str(device_id))
+    if have_devices:
+        for task_id, device_id in held.values_list("hold__attempt__task_id", "device_id"):
+            devices[task_id].append(str(device_id))
     tasks: defaultdict[UUID, list[TaskColumns]] = defaultdict(list)
     columns = Task.objects.filter(job__in=jobs, state__in=TASK_STATES.keys()).order_by("id")
     for row in columns.values_list(

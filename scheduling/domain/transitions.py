@@ -10,7 +10,7 @@ What is allowed and what follows is said by `scheduling.lifecycle`; this module 
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,7 +19,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduling.domain import holds, topics
-from scheduling.domain.bulk_rows import copy_rows, notify_many, update_rows
+from scheduling.domain.bulk_rows import copy_rows, notify_each, update_rows
 from scheduling.domain.lifecycle_views import (
     COUNTER_NAMES,
     COUNTERS,
@@ -51,11 +51,9 @@ from tenants.models import OutboxRow
 LAUNCH_TOPIC = "attempt.launch"
 STOP_TOPIC = "attempt.stop"
 
+SIZE_FIELDS = ("spec", "gpu_milli", "cpu_milli", "memory_bytes")
+"""The large spec and what is summed from it: written only where a role was resized."""
 JOB_FIELDS = (
-    "spec",
-    "gpu_milli",
-    "cpu_milli",
-    "memory_bytes",
     "desired_state",
     "quarantine_strikes",
     "phase",
@@ -76,6 +74,7 @@ JOB_FIELDS = (
     "history_seq",
     "version",
 )
+ROLE_FIELDS = ("replicas", "min_available", *COUNTER_NAMES)
 TASK_FIELDS = (
     "state",
     "attempt_number",
@@ -139,6 +138,21 @@ class HistoryLine:
 
 
 @dataclass(slots=True)
+class OutboxLine:
+    """The columns of an outbox row."""
+
+    topic: str
+    key: str
+    payload: Mapping[str, object]
+    node: UUID | None
+    created_at: datetime
+    not_before: datetime
+    attempts: int = 0
+    last_error: str = ""
+    is_dead: bool = False
+
+
+@dataclass(slots=True)
 class NewAttempt:
     """The columns of an attempt that is just being bound."""
 
@@ -170,11 +184,20 @@ class JobWork:
     """One locked job and what the transaction does to it."""
 
     def __init__(
-        self, batch: "Batch", job: Job, roles: list[Role], delayed: list[DelayedAction]
+        self,
+        batch: "Batch",
+        job: Job,
+        roles: list[Role],
+        delayed: list[DelayedAction],
+        *,
+        is_new: bool = False,
     ) -> None:
-        """Start from the rows as they are."""
+        """Start from the rows as they are, or from a job that has none yet."""
         self.batch = batch
         self.job = job
+        self.is_new = is_new
+        self.is_resized = False
+        self._as_read = [(row, fields, _read(row, fields)) for row, fields in self._rows(roles)]
         self.roles = {role.id: role for role in roles}
         self.delayed = delayed
         self.tasks: dict[int, Task] = {}
@@ -195,6 +218,17 @@ class JobWork:
         self._view = job_view(job, roles, delayed)
         self._are_reports_one = not (has_policies(self._view) or delayed)
         self._reports_pending = has_pending_policy(self._view)
+
+    def _rows(self, roles: list[Role]) -> list[tuple[Job | Role, tuple[str, ...]]]:
+        return [(self.job, JOB_FIELDS), *((role, ROLE_FIELDS) for role in roles)]
+
+    def changed_fields(self, row: Job | Role) -> list[str]:
+        """Return which columns of the job's or a role's row are not as they were read."""
+        for known, fields, values_read in self._as_read:
+            if known is row:
+                now = _read(row, fields)
+                return [f for f, a, b in zip(fields, values_read, now, strict=True) if a != b]
+        return []
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -263,6 +297,7 @@ class JobWork:
 
     def resize(self, role: Role, replicas: int) -> None:
         """Give a role another number of replicas, in its row and the spec; no task changes yet."""
+        self.is_resized = True
         role.replicas = replicas
         for part in self.job.spec["roles"]:
             if part["name"] == role.name:
@@ -317,6 +352,21 @@ class JobWork:
                 )
                 event = values.Reconciled()
             self._step(event)
+
+    @property
+    def wants_a_cycle(self) -> bool:
+        """Whether a cycle could decide something else now.
+
+        Not when tasks of this job just came up as they were told to: the amounts were taken when
+        they were bound. Otherwise each job would wake the scheduler three times for nothing.
+        """
+        if self.new_tasks or not self.history or self._waits_for_roles:
+            return True
+        return any(line.to_state not in COMING_UP for line in self.history)
+
+    @property
+    def _waits_for_roles(self) -> bool:
+        return any(part.get("depends_on") for part in self.job.spec["roles"])
 
     @property
     def view(self) -> values.JobView:
@@ -647,6 +697,10 @@ class JobWork:
         )
 
 
+COMING_UP = frozenset(
+    {AttemptState.BOUND, AttemptState.STARTING, AttemptState.RUNNING, JobPhase.RUNNING}
+)
+"""States of attempts and jobs that follow from a bind when all goes well."""
 BOUND_EVENT = "bound"
 """The event under which the history shows an attempt's first state."""
 
@@ -690,8 +744,8 @@ class Batch:
         return [self.works[job_id] for job_id in job_ids if job_id in self.works]
 
     def adopt(self, job: Job, roles: list[Role]) -> JobWork:
-        """Take up a job that this very transaction has inserted."""
-        self.works[job.id] = JobWork(self, job, roles, [])
+        """Take up a new job and its roles, which have ids and no rows: the flush inserts them."""
+        self.works[job.id] = JobWork(self, job, roles, [], is_new=True)
         return self.works[job.id]
 
     def flush(self) -> None:
@@ -702,19 +756,29 @@ class Batch:
         self._retract_unsent(works)
         for work in works:
             self._prepare(work)
+        new = [work for work in works if work.is_new]
+        copy_rows([work.job for work in new])
+        copy_rows([role for work in new for role in work.roles.values()])
         copy_rows([task for work in works for task in work.new_tasks])
         copy_rows([one for work in works for one in work.new_attempts], Attempt)
         for write in self._after_attempts:
             write()
         update_rows([t for w in works for t in _versioned(w.changed_tasks)], TASK_FIELDS)
         update_rows([a for w in works for a in _versioned(w.changed_attempts)], ATTEMPT_FIELDS)
-        roles = [role for work in works for role in work.roles.values()]
-        update_rows(roles, ("replicas", "min_available", *COUNTER_NAMES))
-        update_rows([work.job for work in works], JOB_FIELDS)
+        self._update_jobs([work for work in works if not work.is_new])
         copy_rows([line for work in works for line in work.history], History)
         self._write_delayed(works)
         holds.release([attempt.id for work in works for attempt in work.ended], now=self.now)
         self._announce(works)
+
+    def _update_jobs(self, works: list[JobWork]) -> None:
+        """Write the columns that differ from what was read; the large spec hardly ever does."""
+        roles = [
+            (role, work.changed_fields(role)) for work in works for role in work.roles.values()
+        ]
+        _update_changed([(role, fields) for role, fields in roles if fields], ROLE_FIELDS)
+        update_rows([work.job for work in works if work.is_resized], SIZE_FIELDS)
+        _update_changed([(work.job, work.changed_fields(work.job)) for work in works], JOB_FIELDS)
 
     def _prepare(self, work: JobWork) -> None:
         job = work.job
@@ -758,8 +822,12 @@ class Batch:
         message = topics.message(hints)
         if message is not None:
             messages.append(message)
-        outbox.publish_many(messages, now=self.now)
-        notify_many(notify.SCHEDULE, (str(work.job.queue.cluster_id) for work in works))
+        copy_rows([_outbox_line(message, self.now) for message in messages], OutboxRow)
+        notify_each(
+            {(notify.OUTBOX, "") for one in messages if one.node_id is None}
+            | {(notify.NODE, str(one.node_id)) for one in messages if one.node_id}
+            | {(notify.SCHEDULE, str(w.job.queue.cluster_id)) for w in works if w.wants_a_cycle}
+        )
 
 
 def has_pending_policy(view: values.JobView) -> bool:
@@ -782,6 +850,21 @@ def _counts(role: Role) -> values.TaskCounts:
         succeeded=role.tasks_succeeded,
         failed=role.tasks_failed,
     )
+
+
+def _outbox_line(message: outbox.Message, now: datetime) -> OutboxLine:
+    not_before = message.not_before or now
+    return OutboxLine(message.topic, message.key, message.payload, message.node_id, now, not_before)
+
+
+def _read(row: Job | Role, fields: tuple[str, ...]) -> list[Any]:
+    return [getattr(row, name) for name in fields]
+
+
+def _update_changed(rows: Sequence[tuple[Job | Role, list[str]]], fields: tuple[str, ...]) -> None:
+    """Write with one statement every column that changed in any of the rows."""
+    changed = {name for _, names in rows for name in names}
+    update_rows([row for row, _ in rows], [name for name in fields if name in changed])
 
 
 def _versioned(rows: dict[Any, Any]) -> list[Any]:

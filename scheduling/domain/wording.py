@@ -132,6 +132,8 @@ SENTENCES: dict[str, str | Promise] = {
         "{requested} do not fit any more: you use {used} of your {hard} of storage in “{unit}”."
         " Delete jobs with large files, or ask an administrator of “{unit}” for more."
     ),
+    "not_a_count": _("“{value}” is no whole number, such as 10."),
+    "secret_line": _("A line has no “=”; write NAME=value on each."),
     "quota_empty": _("Limit at least one thing; delete the quota to limit nothing."),
     "not_a_time": _("“{value}” is no time, such as 2026-11-21 or 2026-11-21T14:30:00Z."),
     # Secrets.
@@ -188,6 +190,9 @@ SENTENCES: dict[str, str | Promise] = {
     # Refusals.
     "action_ignored": _("{action} changes nothing while job “{job}” is {phase}."),
     "job_finished": _("Job “{job}” is {phase}; clone it to run it again."),
+    "batch_not_whole": _(
+        "Nothing of the batch was submitted, since {refused} of its jobs were refused."
+    ),
     "job_name_taken": _("A job named “{name}” is already live in {unit}; choose another name."),
     "version": _("Somebody changed it meanwhile (you saw version {expected}, it is {version})."),
     "code_missing": _("The uploaded code {file} is not there any more; upload it again."),
@@ -198,6 +203,9 @@ SENTENCES: dict[str, str | Promise] = {
     "token_lacks_verb": _("Your token does not allow this ({verb}); make one that does."),
     "node_removed": _("Node “{node}” was removed; join it again with a new token."),
     "node_name_taken": _("A node named “{name}” is already in the cluster; give it another name."),
+    "ticket_without_token": _(
+        "A ticket is for programs with an API token; a browser opens the socket by its session."
+    ),
     "join_token_too_few": _(
         "The join token is good for {left} more nodes, and {nodes} were to join; make a new one."
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -40,6 +40,16 @@ class Subject:
     label: str
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One thing that was done: `<object>.<verb>`, to what, and its changed fields."""
+
+    action: str
+    subject: models.Model | Subject
+    before: Snapshot | None
+    after: Snapshot | None
+
+
 def record(
     *,
     actor: Actor,
@@ -61,24 +71,60 @@ def record(
         Invalid: the reason is too long.
         TransactionManagementError: outside a transaction the change could stand without its record.
     """
+    (row,) = record_many(
+        actor=actor,
+        acts=[Act(action, subject, before, after)],
+        unit=unit,
+        now=now,
+        reason=reason,
+        request_id=request_id,
+    )
+    return row
+
+
+def record_many(
+    *,
+    actor: Actor,
+    acts: Sequence[Act],
+    unit: OrgUnit | None,
+    now: datetime,
+    reason: str = "",
+    request_id: str = "",
+) -> list[AuditRow]:
+    """Write what one request did to many things of one unit, with one statement; as `record`."""
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError(
             "audit.record must be called in the transaction of what it records"
         )
     check_reason(reason)
-    named = subject if isinstance(subject, Subject) else _subject(subject)
-    return AuditRow.objects.create(
+    return AuditRow.objects.bulk_create(
+        _row(act, actor=actor, unit=unit, now=now, reason=reason, request_id=request_id)
+        for act in acts
+    )
+
+
+def _row(
+    act: Act,
+    *,
+    actor: Actor,
+    unit: OrgUnit | None,
+    now: datetime,
+    reason: str,
+    request_id: str,
+) -> AuditRow:
+    named = act.subject if isinstance(act.subject, Subject) else _subject(act.subject)
+    return AuditRow(
         tenant_id=unit.tenant_id if unit else None,
         unit=unit,
         at=now,
         actor_id=actor.user_id,
         actor_label=actor.label[:200],
-        action=action,
+        action=act.action,
         subject_type=named.type,
         subject_id=named.id,
         subject_label=named.label[:200],
-        before=_as_json(before),
-        after=_as_json(after),
+        before=_as_json(act.before),
+        after=_as_json(act.after),
         reason=reason,
         request_id=request_id,
     )

@@ -26,8 +26,11 @@ from worker.loops.base import HeldLease
 
 log = structlog.get_logger(__name__)
 
-GATHER_SECONDS = 0.02
-"""After a wake-up, wait so long for its like: 20 submissions then are one cycle, not 20."""
+GATHER_AT_MOST_SECONDS = 0.05
+"""After a wake-up, wait for its like for half as long as a cycle takes, and no longer than this:
+where a cycle is dear, 20 submissions are one cycle and not 20; where it is cheap nobody waits."""
+RETRY_SECONDS = 0.05
+"""How soon a job whose part of a plan no longer held is planned anew."""
 
 
 class SchedulerLoop:
@@ -46,6 +49,8 @@ class SchedulerLoop:
         self._told = apply_plan.Told(self._cache.versions)
         self._configuration = cycles.Configuration(self.cluster_id)
         self._log: cycles.CycleLog | None = None
+        self._turn_seconds = 0.0
+        self._is_rejected = False
 
     def begin(self, lease: HeldLease) -> None:
         """Read everything anew: what another holder did meanwhile is in the rows only."""
@@ -63,10 +68,10 @@ class SchedulerLoop:
         """Wait for a change in this cluster, then gather what comes along with it."""
         if self._listener is None:
             return
-        until = time.monotonic() + seconds
+        until = time.monotonic() + (RETRY_SECONDS if self._is_rejected else seconds)
         while (left := until - time.monotonic()) > 0:
             if str(self.cluster_id) in self._listener.wait(left):
-                time.sleep(GATHER_SECONDS)
+                time.sleep(min(self._turn_seconds / 2, GATHER_AT_MOST_SECONDS))
                 return
 
     def turn(self, lease: HeldLease) -> None:
@@ -107,6 +112,8 @@ class SchedulerLoop:
                     error=error,
                 )
             )
+        self._turn_seconds = time.perf_counter() - begun
+        self._is_rejected = bool(applied.rejected)
         for rejection in applied.rejected:
             log.info("job_rejected", job=rejection.job, what=rejection.what)
 

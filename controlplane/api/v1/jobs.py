@@ -29,9 +29,10 @@ from scheduling.domain import jobs
 from scheduling.domain.jobs import JobAction
 from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
+from scheduling.domain.submissions import role_rows
 from scheduling.engine.explain import Fit, Ladder
 from scheduling.engine.types import Reason
-from scheduling.models import Job
+from scheduling.models import Job, Role
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, Parsed, read
 from scheduling.spec.volcano import to_manifest
@@ -62,15 +63,22 @@ class JobView(ApiView):
         context = {
             "may_read_env": may(self.actor, Verb.JOB_READ_ENV, job.unit_id, owner_id=job.owner_id)
         }
-        return dict(JobDetailOut(_Shown(job), context=context).data)
+        shown = _Shown(job, list(job.roles.order_by("position")))
+        return dict(JobDetailOut(shown, context=context).data)
+
+    def accepted(self, job: Job, spec: JobSpec) -> dict[str, Any]:
+        """Write a job that this request submitted, without reading back what it has just sent."""
+        job.owner = self.user
+        shown = _Shown(job, role_rows(job, spec))
+        return dict(JobDetailOut(shown, context={"may_read_env": True}).data)
 
 
 class _Shown:
     """A job whose `roles` is the list in order, as the serializer wants it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, roles: list[Role]) -> None:
         self._job = job
-        self.roles = list(job.roles.order_by("position"))
+        self.roles = roles
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._job, name)
@@ -147,7 +155,7 @@ class JobsView(JobView):
                 code_file_id=code,
                 request_id=self.request_id,
             )
-            return 201, self.detail(self.load(job.id))
+            return 201, self.accepted(job, spec)
 
         reply = self.once(submit)
         reply["Location"] = f"/api/v1/jobs/{reply.data['id']}"
@@ -260,15 +268,10 @@ class JobActionView(JobView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Do it; what runs ends with grace."""
         wanted = self.read(ActIn)
-        doer = {
-            JobAction.CANCEL: jobs.cancel_job,
-            JobAction.SUSPEND: jobs.suspend_job,
-            JobAction.RESUME: jobs.resume_job,
-            JobAction.RETRY: jobs.retry_job,
-        }[self.action]
 
         def act() -> tuple[int, dict[str, Any]]:
-            doer(
+            jobs.act(
+                self.action,
                 actor=self.actor,
                 job_id=job_id,
                 expected_version=etag.expected_version(request),
@@ -288,6 +291,9 @@ class BatchIn(StrictSerializer):
     )
     action = serializers.ChoiceField([one.value for one in JobAction], required=False)
     ids = serializers.ListField(child=serializers.UUIDField(), required=False, max_length=MOST_JOBS)
+    whole = serializers.BooleanField(
+        default=False, help_text="Submit all the jobs or, if one is refused, none."
+    )
     reason = ReasonField()
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -329,24 +335,26 @@ class JobBatchView(JobView):
         wanted = self.read(BatchIn)
 
         def run() -> tuple[int, dict[str, Any]]:
-            if "jobs" in wanted:
-                results = [self._submit(n, one) for n, one in enumerate(wanted["jobs"])]
-            else:
-                results = self._act(wanted)
+            results = self._submit(wanted) if "jobs" in wanted else self._act(wanted)
             done = sum(one["error"] is None for one in results)
             return 200, {"done": done, "refused": len(results) - done, "results": results}
 
         return self.once(run)
 
-    def _submit(self, index: int, document: dict[str, Any]) -> dict[str, Any]:
-        try:
-            spec = required(read(document, form=Format.JSON))
-            job = jobs.submit_job(
-                actor=self.actor, spec=spec, now=self.now, request_id=self.request_id
-            )
-        except DomainError as error:
-            return {"index": index, "id": None, "error": errors.document_of(error)}
-        return {"index": index, "id": str(job.id), "error": None}
+    def _submit(self, wanted: dict[str, Any]) -> list[dict[str, Any]]:
+        submitted = jobs.submit_many(
+            actor=self.actor,
+            specs=[_spec_or_error(document) for document in wanted["jobs"]],
+            now=self.now,
+            request_id=self.request_id,
+            is_whole=wanted["whole"],
+        )
+        return [
+            {"index": index, "id": None, "error": errors.document_of(one)}
+            if isinstance(one, DomainError)
+            else {"index": index, "id": str(one.id), "error": None}
+            for index, one in enumerate(submitted)
+        ]
 
     def _act(self, wanted: dict[str, Any]) -> list[dict[str, Any]]:
         results = jobs.bulk(
@@ -364,6 +372,13 @@ class JobBatchView(JobView):
             }
             for index, one in enumerate(results)
         ]
+
+
+def _spec_or_error(document: dict[str, Any]) -> JobSpec | DomainError:
+    try:
+        return required(read(document, form=Format.JSON))
+    except DomainError as error:
+        return error
 
 
 class JobManifestView(JobView):

@@ -302,6 +302,21 @@ def test_batch_takes_each_job_by_itself(
     assert told["results"][1]["error"]["errors"][0]["code"] == "queue_missing"
 
 
+def test_whole_batch_is_refused_as_one(
+    site: Site, as_user: As, document: dict[str, object]
+) -> None:
+    """With `whole`, the good items are refused for the wrong ones, and say so."""
+    wrong = {**document, "queue": "mill"}
+
+    reply = as_user(site.people.bob).post(
+        "/api/v1/jobs:batch", {"jobs": [document, wrong], "whole": True}, format="json"
+    )
+
+    told = reply.json()
+    assert (told["done"], told["refused"]) == (0, 2)
+    assert told["results"][0]["error"]["code"] == "batch_not_whole"
+
+
 def test_batch_of_actions_says_how_each_ended(site: Site, as_user: As) -> None:
     """Cancelling own and foreign jobs does the one and hides the other."""
     ids = [str(site.bobs.id), str(site.charlies.id)]
