@@ -45,6 +45,8 @@ DEFAULT_CONFIG = Config(
             PluginConfig(
                 "network-topology-aware", {"hypernode.binpack.normal-pod.enable": "false"}
             ),
+            PluginConfig("numa-aware"),
+            PluginConfig("data-locality"),
             PluginConfig("packing"),
         ),
     ),

@@ -97,7 +97,7 @@ def close(session: Session) -> Plan:
                 )
             )
         elif entry.kind is EntryKind.PLACE and ready[job.key]:
-            binds.append(Binding(entry.task.key, job.key, name, entry.devices))
+            binds.append(Binding(entry.task.key, job.key, name, entry.devices, entry.cpus))
         elif job.is_pipelined():
             pipelined.append(Pipelined(entry.task.key, job.key, name))
     return Plan(

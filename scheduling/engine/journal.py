@@ -27,6 +27,7 @@ class Entry:
     task: Task
     node: int
     devices: tuple[str, ...] = ()
+    cpus: tuple[int, ...] = ()
     action: str = ""
     beneficiary: str | None = None
     is_elastic: bool = False

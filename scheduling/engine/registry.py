@@ -19,12 +19,16 @@ from scheduling.engine.plugins.binpack import Binpack
 from scheduling.engine.plugins.capacity import Capacity
 from scheduling.engine.plugins.cdp import Cooldown
 from scheduling.engine.plugins.conformance import Conformance
+from scheduling.engine.plugins.data_locality import DataLocality
+from scheduling.engine.plugins.deviceshare import DeviceShare
 from scheduling.engine.plugins.drf import Drf
 from scheduling.engine.plugins.fair_users import FairUsers
+from scheduling.engine.plugins.fragmentation import Fragmentation
 from scheduling.engine.plugins.gang import Gang
 from scheduling.engine.plugins.network_topology import NetworkTopology
 from scheduling.engine.plugins.nodegroup import NodeGroup
 from scheduling.engine.plugins.nodeorder import NodeOrder
+from scheduling.engine.plugins.numa_aware import NumaAware
 from scheduling.engine.plugins.overcommit import Overcommit
 from scheduling.engine.plugins.packing import Packing
 from scheduling.engine.plugins.pdb import DisruptionBudgets
@@ -65,14 +69,18 @@ PLUGINS: dict[str, type[Plugin]] = {
         NetworkTopology,
         NodeGroup,
         NodeOrder,
+        NumaAware,
         Usage,
         Overcommit,
         Proportion,
         Conformance,
         Cooldown,
+        DataLocality,
+        DeviceShare,
         DisruptionBudgets,
         Drf,
         FairUsers,
+        Fragmentation,
         Gang,
         Packing,
         Predicates,

@@ -6,7 +6,7 @@ the cycle sees it, and keeps a journal. What is in the journal at the end is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED, Vote, is_on
+from scheduling.engine.devices import Ask, Card, Chooser, Order, choose, fullest_first
 from scheduling.engine.journal import Entry, EntryKind, Unit
 from scheduling.engine.tables import (
     UNLIMITED,
@@ -26,7 +27,6 @@ from scheduling.engine.tables import (
 from scheduling.engine.types import (
     GPU,
     Config,
-    Device,
     GangPhase,
     PluginConfig,
     QueueState,
@@ -39,9 +39,6 @@ from scheduling.engine.types import (
 from scheduling.engine.views import JobView, QueueView, RoleView
 
 Float64 = NDArray[np.float64]
-
-WHOLE_DEVICE = 1000
-"""Milli-units of one device."""
 
 
 class Group:
@@ -185,7 +182,10 @@ class Session:
         }
         self._flat: dict[str, list[Callback]] = {name: [] for name in CALLBACKS}
         self._shape_nodes: dict[int, ShapeNodes] = {}
-        self._device_free: dict[int, dict[str, int]] = {}
+        self._cards: dict[int, dict[str, Card]] = {}
+        self._chooser = Chooser()
+        self.device_order: Order = fullest_first
+        """Which of the devices with room a part of one is taken from."""
         self.total: list[int] = self._usable_total()
         self._build_queues()
         self._keep_reservations()
@@ -576,71 +576,53 @@ class Session:
 
     # -- devices --------------------------------------------------------------------------------
 
-    def devices_free(self, node: int) -> dict[str, int]:
-        """Return device id -> milli-units that are free, of the healthy devices of a node."""
-        free = self._device_free.get(node)
-        if free is None:
+    def cards(self, node: int) -> dict[str, Card]:
+        """Return device id -> what is left of it, of the healthy devices of a node."""
+        cards = self._cards.get(node)
+        if cards is None:
             table = self.tables
-            free = {d.id: WHOLE_DEVICE for d in table.nodes.nodes[node].devices if d.is_healthy}
+            devices = table.nodes.nodes[node].devices
+            cards = {d.id: Card(d) for d in devices if d.is_healthy and d.resource == GPU}
+            self._cards[node] = cards
             for key in table.rows_by_node.get(node, ()):
                 for role in table.rows[key].roles:
                     for task, at in (*role.held, *role.releasing):
                         if at == node and task.devices:
-                            share = -(-role.shape.gpu_milli // len(task.devices))
-                            for device in task.devices:
-                                if device in free:
-                                    free[device] -= share
-            self._device_free[node] = free
-        return free
+                            _book(cards, task.devices, role.shape.ask, 1)
+        return cards
 
     def pick_devices(self, shape: Shape, node: int) -> tuple[str, ...] | None:
         """Return the devices for one task, () if the node names none, None if none are left.
 
-        Whole devices: the first NUMA node (fewest free devices first) that has enough, else the
-        lowest indices. A part of a device: the fullest one where it still fits.
+        Whole devices: the set that is closest to one another. A part of a device: the fullest one
+        where it still fits, unless the deviceshare plugin says otherwise.
         """
         devices = self.tables.nodes.nodes[node].devices
-        if not devices or not shape.gpu_milli:
+        if shape.ask is None or all(d.resource != GPU for d in devices):
             return ()
-        free = self.devices_free(node)
-        by_id = {d.id: d for d in devices}
-        if shape.gpu_milli < WHOLE_DEVICE:
-            parts = [
-                (left, by_id[i].index, i) for i, left in free.items() if left >= shape.gpu_milli
-            ]
-            return (min(parts)[2],) if parts else None
-        count = shape.gpu_milli // WHOLE_DEVICE
-        whole = [
-            by_id[i]
-            for i, left in free.items()
-            if left == WHOLE_DEVICE and by_id[i].resource == GPU
-        ]
-        if len(whole) < count:
-            return None
-        groups: dict[int, list[Device]] = {}
-        for device in whole:
-            groups.setdefault(device.numa_node, []).append(device)
-        roomy = [g for g in groups.values() if len(g) >= count]
-        chosen = min(roomy, key=lambda g: (len(g), g[0].index)) if roomy else whole
-        chosen = sorted(chosen, key=lambda d: (d.index, d.id))[:count]
-        return tuple(d.id for d in chosen)
+        cards = list(self.cards(node).values())
+        for callback in self._flat["device_filter"]:
+            cards = callback(shape, node, cards)
+        return choose(cards, shape.ask, self._chooser, order=self.device_order)
 
     def _book_devices(self, entry: Entry, sign: int) -> None:
-        if not entry.devices:
-            return
-        free = self.devices_free(entry.node)
-        share = -(-entry.role.shape.gpu_milli // len(entry.devices))
-        for device in entry.devices:
-            free[device] -= sign * share
+        if entry.devices:
+            _book(self.cards(entry.node), entry.devices, entry.role.shape.ask, sign)
 
     # -- steps ----------------------------------------------------------------------------------
 
     def place(self, job: JobView, role: RoleView, node: int) -> bool:
         """Place the role's next pending task on a node now; False if no device is left there."""
-        devices = self.pick_devices(role.shape, node) if role.shape.gpu_milli else ()
+        devices = self.pick_devices(role.shape, node) if role.shape.ask is not None else ()
         if devices is None:
             return False
-        entry = Entry(EntryKind.PLACE, job, role, role.pending.pop(), node, devices)
+        entry = Entry(EntryKind.PLACE, job, role, role.pending[-1], node, devices)
+        for callback in self._flat["cpu_set"]:
+            cpus: tuple[int, ...] | None = callback(entry)
+            if cpus is None:
+                return False
+            entry.cpus = cpus
+        role.pending.pop()
         self.apply(entry)
         self.journal.append(entry)
         return True
@@ -800,3 +782,15 @@ class Statement:
     def commit(self) -> list[Entry]:
         """Let the steps stand and return them."""
         return self.session.journal[self._start :]
+
+
+def _book(cards: Mapping[str, Card], devices: Iterable[str], ask: Ask | None, sign: int) -> None:
+    """Count one task on its devices, or with sign -1 take it off."""
+    for name in devices:
+        card = cards.get(name)
+        if card is None or ask is None:
+            continue
+        memory, compute = ask.takes(card.device)
+        card.memory -= sign * memory
+        card.compute -= sign * compute
+        card.tasks += sign

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.device_classes import ONE_DEVICE, PREFIX, devices_of
+from scheduling.engine.devices import ANNOTATIONS, SHARING_NAMES, Ask, ask_of, offered
 from scheduling.engine.types import (
     CPU,
     GPU,
@@ -47,7 +48,15 @@ CPU_DIM, MEMORY_DIM, PODS_DIM = 0, 1, 2
 HOLDING = frozenset({TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING})
 
 SHAPE_ANNOTATIONS = frozenset(
-    {"volcano.sh/revocable-zone", "volcano.sh/numa-topology-policy", "terrace/revocable-zone"}
+    {
+        "volcano.sh/revocable-zone",
+        "volcano.sh/numa-topology-policy",
+        "volcano.sh/resource-strategy-scoring-type",
+        "volcano.sh/resource-strategy-weight",
+        "terrace/revocable-zone",
+        "terrace/gpu-exclusive",
+    }
+    | ANNOTATIONS
 )
 """Annotations of a role that decide where its tasks may run."""
 
@@ -90,11 +99,14 @@ class Shape:
     __slots__ = (
         "affinity",
         "annotations",
+        "ask",
+        "data_sets",
         "gpu_milli",
         "image",
         "index",
         "is_best_effort",
         "items",
+        "limits",
         "queue",
         "request",
         "selector",
@@ -116,6 +128,10 @@ class Shape:
             (d, amount) for d, amount in enumerate(request) if amount > 0
         )
         self.gpu_milli = gpu_milli
+        self.ask: Ask | None = ask_of(gpu_milli, role.request, role.annotations)
+        """What it wants of single devices."""
+        self.data_sets = role.data_sets
+        self.limits = role.limits
         self.is_best_effort = all(d == PODS_DIM for d, _ in self.items)
         self.selector: tuple[tuple[str, str], ...] = tuple(sorted(role.node_selector.items()))
         self.affinity: tuple[tuple[Requirement, ...], ...] = role.node_affinity
@@ -142,6 +158,8 @@ def shape_key(role: Role) -> ShapeKey:
         role.image,
         role.topology_policy,
         annotations,
+        role.data_sets,
+        tuple(sorted(role.limits.items())) if role.limits else (),
     )
 
 
@@ -331,6 +349,12 @@ class NodeTable:
         for d, name in enumerate(resources.names):
             if name.startswith(PREFIX):
                 self.allocatable[d] = self._claimable(name.removeprefix(PREFIX))
+                continue
+            if name in SHARING_NAMES:
+                self.allocatable[d] = [
+                    known if (known := n.allocatable.get(name)) is not None else offered(n, name)
+                    for n in self.nodes
+                ]
                 continue
             missing = UNLIMITED if name == PODS else 0
             self.allocatable[d] = [n.allocatable.get(name, missing) for n in self.nodes]

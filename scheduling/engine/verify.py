@@ -18,6 +18,7 @@ from scheduling.engine.types import (
     PODS,
     Amounts,
     Binding,
+    Device,
     Eviction,
     Job,
     Node,
@@ -34,6 +35,19 @@ from scheduling.engine.types import (
 )
 
 WHOLE_DEVICE = 1000
+
+SHARING = frozenset(
+    f"volcano.sh/{name}"
+    for name in (
+        "vgpu-number",
+        "vgpu-memory",
+        "vgpu-memory-percentage",
+        "vgpu-cores",
+        "gpu-memory",
+        "gpu-number",
+    )
+)
+"""Requests that single devices answer."""
 ONE_JOB = 1000
 
 LIVE = frozenset({TaskState.BOUND, TaskState.RUNNING})
@@ -107,6 +121,11 @@ class Facts:
                 for resource, amount in request.items():
                     total[resource] += amount * count
 
+    def device(self, node: str, name: str) -> Device | None:
+        """Return a device of a node, None if there is no such one."""
+        found = self.nodes.get(node)
+        return next((d for d in found.devices if d.id == name), None) if found else None
+
     def capacity(self, name: str, resource: str) -> int | None:
         """Return how much of a resource a node has; None: no limit."""
         node = self.nodes[name]
@@ -116,6 +135,8 @@ class Facts:
             classes = self.snapshot.device_classes
             known = devices_of(resource.removeprefix("deviceclass/"), classes, node.devices)
             return 1000 * len(known) if classes else None
+        if resource in SHARING and resource not in node.allocatable:
+            return None  # `_devices` looks at the single cards
         return node.allocatable.get(resource, 0)
 
     def path(self, name: str) -> list[Queue]:
@@ -367,28 +388,79 @@ def _lacks(job: Job, counts: Mapping[str, int]) -> str:
 
 
 def _devices(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of independent checks
-    """No device is given out beyond itself, and none that is not there or not healthy."""
-    taken: dict[tuple[str, str], int] = defaultdict(int)
+    """No device is given out beyond itself, and none that is not there, not healthy, not wanted."""
+    taken: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for place in facts.places.values():
         task = place.task
-        if task.state in HOLDS and task.node is not None and task.devices:
-            for device in task.devices:
-                taken[task.node, device] += place.role.request.get(GPU, 0) // len(task.devices)
+        if task.state in HOLDS and task.node is not None:
+            for name in task.devices:
+                device = facts.device(task.node, name)
+                taken[task.node, name].update(_parts(place.role, device))
     for binding in facts.plan.binds:
         place_or_none = facts.places.get(binding.task)
         node = facts.nodes.get(binding.node)
-        if place_or_none is None or node is None or not node.devices:
+        if place_or_none is None or node is None or all(d.resource != GPU for d in node.devices):
             continue
-        wanted = place_or_none.role.request.get(GPU, 0)
-        healthy = {d.id for d in node.devices if d.is_healthy}
+        role = place_or_none.role
+        wanted = _device_count(role)
+        healthy = {d.id for d in node.devices if d.is_healthy and d.resource == GPU}
         if not set(binding.devices) <= healthy:
             yield Violation("bad_device", binding.task, {"devices": binding.devices})
-        if len(binding.devices) != -(-wanted // 1000):
+        if len(set(binding.devices)) != wanted or len(binding.devices) != wanted:
             yield Violation("device_count", binding.task, {"devices": binding.devices})
-        for device in binding.devices:
-            taken[binding.node, device] += wanted // len(binding.devices)
-            if taken[binding.node, device] > WHOLE_DEVICE:
-                yield Violation("device_taken", binding.task, {"device": device})
+        for name in binding.devices:
+            device = facts.device(binding.node, name)
+            if device is not None and not _is_wanted(role, device):
+                yield Violation("unwanted_device", binding.task, {"device": name})
+            sums = taken[binding.node, name]
+            before = dict(sums)
+            sums.update(_parts(role, device))
+            is_alone = _parts(role, device)["compute"] >= WHOLE_DEVICE
+            if max(sums["memory"], sums["compute"]) > WHOLE_DEVICE or (
+                is_alone and before.get("tasks")
+            ):
+                yield Violation("device_taken", binding.task, {"device": name})
+
+
+def _device_count(role: Role) -> int:
+    """Return of how many devices a role's tasks hold something."""
+    request = role.request
+    if request.get(GPU, 0):
+        return max(request[GPU] // WHOLE_DEVICE, 1)
+    number = request.get("volcano.sh/vgpu-number", 0) or request.get("volcano.sh/gpu-number", 0)
+    return number // 1000 or int(bool(request.get("volcano.sh/gpu-memory", 0)))
+
+
+def _parts(role: Role, device: Device | None) -> dict[str, int]:
+    """Return what a task takes of each of its devices: thousandths of memory and of compute."""
+    request = role.request
+    if request.get(GPU, 0) or request.get("volcano.sh/gpu-number", 0):
+        share = min(request.get(GPU, 0) or WHOLE_DEVICE, WHOLE_DEVICE)
+        return {"memory": share, "compute": share, "tasks": 1}
+    percent = request.get("volcano.sh/vgpu-memory-percentage", 0) // 1000
+    mib = request.get("volcano.sh/vgpu-memory", 0) or request.get("volcano.sh/gpu-memory", 0)
+    size = device.memory_bytes if device is not None else 0
+    memory = percent * 10
+    if mib and not memory and size:
+        memory = -(-mib // 1000 * 2**20 * WHOLE_DEVICE // size)
+    compute = request.get("volcano.sh/vgpu-cores", 0) // 100
+    return {"memory": memory, "compute": compute, "tasks": 1}
+
+
+def _is_wanted(role: Role, device: Device) -> bool:
+    """Return whether a role's annotations let it run on a device."""
+
+    def listed(key: str) -> list[str]:
+        text = role.annotations.get(f"nvidia.com/{key}", "")
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    model = device.model.lower()
+    uses, avoids = listed("use-gputype"), listed("nouse-gputype")
+    if uses and not any(one.lower() in model for one in uses):
+        return False
+    if any(one.lower() in model for one in avoids) or device.id in listed("nouse-gpuuuid"):
+        return False
+    return not listed("use-gpuuuid") or device.id in listed("use-gpuuuid")
 
 
 def _evictions(facts: Facts) -> Iterator[Violation]:

@@ -497,7 +497,7 @@ def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
         fits &= session.free[d] >= amount
         if short:
             counts[f"Insufficient {session.tables.resources.names[d]}"] = short
-    if shape.gpu_milli:
+    if shape.ask is not None:
         lacking = sum(session.pick_devices(shape, int(n)) is None for n in np.flatnonzero(fits))
         if lacking:
             counts["devices"] = lacking
