@@ -3,6 +3,7 @@
 UNKNOWN = "–"  # noqa: RUF001 -- a dash, typeset
 KIB = 1024
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+LEAST_WRITTEN_MILLI = 5
 GPU = "nvidia.com/gpu"
 _SHORT = {GPU: "GPU", "cpu": "CPU", "memory": "memory", "pods": "tasks"}
 
@@ -14,7 +15,9 @@ def plain(value: float, digits: int = 1) -> str:
 
 
 def milli(value: int | None) -> str:
-    """Write thousandths as units: 1500 -> 1.5."""
+    """Write thousandths as units: 1500 -> 1.5; a little is not written as nothing."""
+    if value is not None and 0 < value < LEAST_WRITTEN_MILLI:
+        return "<0.01"
     return UNKNOWN if value is None else plain(value / 1000, 2)
 
 

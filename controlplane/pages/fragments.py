@@ -17,6 +17,7 @@ from controlplane.charts import timeline as timeline_chart
 from controlplane.charts import usage as usage_charts
 from controlplane.forms.queues import RESOURCES, QueueFields, QueueForm
 from controlplane.pages.job_logs import Choice, log_context
+from controlplane.pages.notifications import unread
 from controlplane.pages.status_line import status_line
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import forecasts
@@ -24,6 +25,7 @@ from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.queues import QueueRow
 from scheduling.models import Cluster, Job
+from tenants.domain import personal
 from tenants.domain.access import Actor, Verb, may
 from tenants.domain.errors import NotFound
 
@@ -127,6 +129,13 @@ def my_jobs_of(actor: Actor) -> Context:
     return {"mine": mine, "now": _now()}
 
 
+def my_bell(actor: Actor, user_id: str, _argument: str) -> Context:
+    """Load how much the viewer has not read."""
+    if str(actor.user_id) != user_id:
+        raise NotFound("user")
+    return {"unread": unread(actor, personal.notification_choice(actor))}
+
+
 def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
     """Load the map of a cluster; the argument is the colouring."""
     cluster = Cluster.objects.filter(id=cluster_id).first()
@@ -164,6 +173,7 @@ FRAGMENTS: dict[str, Fragment] = {
     "job_timeline": Fragment("jobs/_timeline.html", job_timeline),
     "job_metrics": Fragment("jobs/_metrics.html", job_metrics, kinds=frozenset({"metrics"})),
     "job_usage": Fragment("jobs/_usage.html", job_usage, kinds=frozenset({"usage"})),
+    "my_bell": Fragment("notifications/_bell.html", my_bell, is_personal=True),
     "my_jobs": Fragment("home/_jobs.html", my_jobs, is_personal=True),
     "queue_rows": Fragment("queues/_rows.html", queue_rows),
     "cluster_map": Fragment("cluster/_map.html", cluster_map),

@@ -65,6 +65,11 @@ def _render(
     return render_page(request, template, full, section="pages:job_list")
 
 
+def _efficiency(job: Job) -> dict[str, object]:
+    found = efficiency(job)
+    return {"efficiency": found, "has_suggestion": any(one.suggested for one in found)}
+
+
 @page
 def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show what matters first: tasks, the newest log lines, what was reported, facts."""
@@ -73,7 +78,7 @@ def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
     metrics = fragments.job_metrics(request.actor, str(job.id), "")
     context = {"roles": roles, **log_context(request.actor, job, Choice()), **metrics}
     if job.phase in FINISHED_PHASES:
-        context["efficiency"] = efficiency(job)
+        context |= _efficiency(job)
     return _render(request, job, "job", "jobs/overview.html", context)
 
 
@@ -152,7 +157,7 @@ def metrics(request: PageRequest, job_id: UUID) -> HttpResponse:
     context = {
         "charts": reported["charts"],
         "usage_charts": used["charts"],
-        "efficiency": efficiency(job),
+        **_efficiency(job),
     }
     return _render(request, job, "job_metrics", "jobs/metrics.html", context)
 

@@ -23,7 +23,7 @@ register = template.Library()
 
 GO_KEYS = {
     "pages:home": "h",
-    "pages:operations": "o",
+    "pages:ops": "o",
     "pages:job_list": "j",
     "pages:job_new": "n",
     "pages:queue_tree": "q",

@@ -21,6 +21,7 @@ LISTS = (
     "/jobs/?group=user",
     "/jobs/newer/?queue=vision",
     "/jobs/export.csv",
+    "/notifications/",
     "/queues/",
     "/cluster/",
     "/queues/vision/",

@@ -21,6 +21,7 @@ EVERYBODY = (
     "/palette/",
     "/jobs/export.csv",
     "/jobs/newer/",
+    "/notifications/",
 )
 JOB_TABS = ("", "tasks/", "timeline/", "metrics/", "why/", "spec/", "events/", "files/")
 
