@@ -1,0 +1,174 @@
+"""Operations: what needs somebody first, then allocation, waits and evictions with their rows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.http import HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from controlplane.charts import allocation as allocation_charts
+from controlplane.charts import slots as slot_chart
+from controlplane.pages.frame import PageRequest, now, page, render_page
+from controlplane.units import milli
+from scheduling.domain.queries import cluster as cluster_queries
+from scheduling.domain.queries import operations
+from scheduling.domain.queries.operations import GPU, Attention, Kind
+from tenants.domain.access import Verb, may
+
+SECTION = "pages:ops"
+SPANS = {
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+}
+WORDS: dict[Kind, tuple[str, object]] = {
+    Kind.LOOP_ABSENT: ("failed", gettext_lazy("Nobody runs it: start a worker for the loops.")),
+    Kind.NODE_SILENT: (
+        "failed",
+        gettext_lazy("The node is silent; its tasks are tried elsewhere."),
+    ),
+    Kind.DEVICE_SICK: (
+        "failed",
+        gettext_lazy("A GPU of it is sick or gone; nothing starts on it."),
+    ),
+    Kind.JOB_STUCK: ("unknown", gettext_lazy("It stays in a phase that should have passed.")),
+    Kind.JOB_NOT_STARTING: ("pending", gettext_lazy("A task was placed and does not start.")),
+    Kind.JOB_NOT_STOPPING: ("terminating", gettext_lazy("A task was told to stop and does not.")),
+    Kind.JOB_SET_ASIDE: ("held", gettext_lazy("Planning failed because of it; it is set aside.")),
+    Kind.JOB_UNSEEN: ("queued", gettext_lazy("No cycle has looked at it.")),
+    Kind.DEADLINE: ("pending", gettext_lazy("The time that it may wait is over, or nearly so.")),
+    Kind.CHANGE_REFUSED: ("failed", gettext_lazy("A planned change was refused; see why.")),
+    Kind.CHANGE_TO_REVIEW: ("pending", gettext_lazy("A change of queues waits for your approval.")),
+}
+LINKS = {
+    Kind.LOOP_ABSENT: "pages:health",
+    Kind.LETTERS_DEAD: "pages:health",
+    Kind.NODE_SILENT: "pages:node",
+    Kind.DEVICE_SICK: "pages:node",
+    Kind.QUEUE_STARVED: "pages:queue",
+    Kind.CHANGE_REFUSED: "pages:change",
+    Kind.CHANGE_TO_REVIEW: "pages:change",
+    Kind.JOB_UNSEEN: "pages:job_why",
+    Kind.DEADLINE: "pages:job_why",
+}
+"""Where a kind leads; all others to their job."""
+
+
+@page
+def overview(request: PageRequest) -> HttpResponse:
+    """Show what needs attention; figures and charts come after it."""
+    cluster = cluster_queries.first_cluster()
+    context = {
+        "cluster": cluster,
+        "lines": attention_lines(request),
+        "looked_at": now(),
+        "span": _span(request),
+        "spans": list(SPANS),
+    }
+    if request.htmx:
+        return render(request, "ops/_attention.html", context)
+    return render_page(request, "ops/overview.html", context, section=SECTION)
+
+
+def attention_lines(request: PageRequest) -> list[dict[str, object]]:
+    """Return what wants somebody as glyph, words and link."""
+    sees_health = may(request.actor, Verb.SETTINGS_READ, None)
+    return [
+        {
+            "state": _words(one)[0],
+            "text": _words(one)[1],
+            "name": one.name,
+            "since": one.since,
+            "url": _link(one, sees_health=sees_health),
+        }
+        for one in operations.attention(request.actor, now=now())
+    ]
+
+
+def _words(one: Attention) -> tuple[str, str]:
+    if one.kind == Kind.LETTERS_DEAD:
+        text = ngettext(
+            "%(n)d message could not be delivered and was given up.",
+            "%(n)d messages could not be delivered and were given up.",
+            one.amount,
+        )
+        return "failed", text % {"n": one.amount}
+    if one.kind == Kind.QUEUE_STARVED:
+        text = _("It deserves %(gpus)s GPUs more than it holds, and jobs of it wait.")
+        return "pending", text % {"gpus": milli(one.amount)}
+    if one.kind == Kind.GPU_IDLE:
+        text = _("It holds %(gpus)s GPUs and does not use them.")
+        return "held", text % {"gpus": milli(one.amount)}
+    state, words = WORDS[one.kind]
+    return state, str(words)
+
+
+def _link(one: Attention, *, sees_health: bool) -> str:
+    target = LINKS.get(one.kind, "pages:job")
+    if target == "pages:health":
+        return reverse(target) if sees_health else ""
+    return reverse(target, args=[one.id])
+
+
+def _span(request: PageRequest) -> str:
+    wanted = request.GET.get("span", "")
+    return wanted if wanted in SPANS else "6h"
+
+
+@page
+def figures(request: PageRequest) -> HttpResponse:
+    """Show the tiles and what the queues held over time."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    clock = now()
+    queues = operations.stacked_queues(request.actor, cluster)
+    span = _span(request)
+    found = operations.allocation(cluster, queues, now=clock, span=SPANS[span])
+    if not any(found.capacity.values):
+        found = operations.allocation(cluster, queues, now=clock, span=SPANS[span], resource="cpu")
+    context = {
+        "cluster": cluster,
+        "figures": operations.figures(request.actor, cluster, now=clock),
+        "chart": allocation_charts.stacked(found),
+        "span": span,
+        "spans": list(SPANS),
+        "gpu": GPU,
+    }
+    return _part(request, "ops/_figures.html", _("Figures"), context)
+
+
+@page
+def small_map(request: PageRequest) -> HttpResponse:
+    """Show the nodes and their GPUs, small."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    found = cluster_queries.cluster_map(request.actor, cluster, now=now())
+    context = {"map": found, "chart": slot_chart.chart(found)}
+    return _part(request, "ops/_map.html", _("GPUs by node"), context)
+
+
+def _part(
+    request: PageRequest, template: str, title: str, context: dict[str, object]
+) -> HttpResponse:
+    """Render a part of the page: alone for scripts, inside the frame without them."""
+    if request.htmx:
+        return render(request, template, context)
+    full = {**context, "part": template, "title": title}
+    return render_page(request, "ops/part.html", full, section=SECTION)
+
+
+@page
+def evictions(request: PageRequest) -> HttpResponse:
+    """List the tasks that lost their place in the last hour."""
+    rows = list(operations.evicted(request.actor, now=now())[:200])
+    return render_page(request, "ops/evictions.html", {"rows": rows}, section=SECTION)
+
+
+@page
+def starts(request: PageRequest) -> HttpResponse:
+    """List the jobs that started in the last hour, those that waited longest first."""
+    rows = operations.started(request.actor, now=now())
+    return render_page(request, "ops/starts.html", {"rows": rows}, section=SECTION)

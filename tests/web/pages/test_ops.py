@@ -1,0 +1,325 @@
+"""Operations: what needs somebody, cut to what each may see; every number leads to its rows."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from scheduling.domain import samples
+from scheduling.models import (
+    Attempt,
+    Device,
+    History,
+    Job,
+    Lease,
+    Node,
+    Queue,
+    QueueShare,
+    Usage,
+)
+from scheduling.models.attempt import AttemptState
+from tenants.models import OutboxRow, User
+from tests.factories.demo import make_job, make_node, make_queue, run_task
+from tests.people import make_unit
+from tests.web.pages.conftest import Site
+
+Browse = Callable[[User], Client]
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture(autouse=True)
+def _loops(request: pytest.FixtureRequest) -> None:
+    """All loops are there, so that only what a test plants wants attention."""
+    site: Site = request.getfixturevalue("site")
+    for scope in ("relay", "reconcile"):
+        Lease.objects.create(
+            scope=scope,
+            epoch=1,
+            acquired_at=site.now,
+            expires_at=site.now + timedelta(days=1),
+        )
+    # The two jobs of the site wait with a reason: a cycle has looked at them.
+    Job.objects.update(reason_code="nodes_unfit")
+
+
+def named(client: Client) -> list[tuple[str, str]]:
+    """Return the names of the list and where they lead."""
+    page = client.get("/ops/")
+    assert page.status_code == 200
+    return [(line["name"], line["url"]) for line in page.context["lines"]]
+
+
+def running(site: Site, job: Job) -> Attempt:
+    task = job.tasks.get(index=0)
+    device = site.node.devices.get(index=0)
+    attempt = run_task(task, site.node, job.queue, [device], site.now)
+    Job.objects.filter(id=job.id).update(phase="Running")
+    return attempt
+
+
+def test_nothing_to_do_says_so(site: Site, browse: Browse) -> None:
+    """With all well the page says that nothing needs the reader."""
+    page = browse(site.people.root).get("/ops/")
+
+    assert "Nothing needs you" in page.content.decode()
+
+
+def _silent(site: Site) -> None:
+    Node.objects.filter(id=site.node.id).update(state="NotReady")
+
+
+def _sick(site: Site) -> None:
+    Device.objects.filter(node=site.node, index=1).update(is_healthy=False)
+
+
+def _no_relay(site: Site) -> None:
+    Lease.objects.filter(scope="relay").update(expires_at=site.now - timedelta(minutes=1))
+
+
+@pytest.mark.parametrize(
+    ("plant", "name", "root_goes_to", "bob_goes_to"),
+    [
+        (_silent, "gpu-01", "/cluster/nodes/gpu-01/", "/cluster/nodes/gpu-01/"),
+        (_sick, "gpu-01", "/cluster/nodes/gpu-01/", "/cluster/nodes/gpu-01/"),
+        (_no_relay, "relay", "/admin/health/", ""),
+    ],
+)
+def test_machines_and_loops_are_everybodys(
+    site: Site,
+    browse: Browse,
+    plant: Callable[[Site], None],
+    name: str,
+    root_goes_to: str,
+    bob_goes_to: str,
+) -> None:
+    """A silent node, a sick GPU, an absent loop are told to all, linked where they may look."""
+    plant(site)
+
+    told = [named(browse(user)) for user in (site.people.root, site.people.bob)]
+
+    assert told == [[(name, root_goes_to)], [(name, bob_goes_to)]]
+
+
+def test_dead_letters_are_the_operators(site: Site, browse: Browse) -> None:
+    """Messages that were given up are told to who reads the installation's settings."""
+    OutboxRow.objects.create(
+        topic="x", key="1", payload={}, created_at=site.now, not_before=site.now, is_dead=True
+    )
+
+    told = {user.username: len(named(browse(user))) for user in site.people.everyone}
+
+    assert told == {"root": 1, "alice": 0, "bob": 0, "charlie": 0}
+
+
+def _unseen(site: Site, job: Job) -> None:
+    Job.objects.filter(id=job.id).update(
+        reason_code="", tasks_starting=0, created_at=site.now - timedelta(minutes=6)
+    )
+
+
+def _aside(site: Site, job: Job) -> None:
+    Job.objects.filter(id=job.id).update(reason_code="quarantined")
+
+
+def _terminating(site: Site, job: Job) -> None:
+    Job.objects.filter(id=job.id).update(phase="Terminating")
+    History.objects.create(
+        job=job, seq=99, subject="job", event="x", to_state="Terminating",
+        at=site.now - timedelta(minutes=6),
+    )  # fmt: skip
+
+
+def _not_starting(site: Site, job: Job) -> None:
+    attempt = running(site, job)
+    Attempt.objects.filter(id=attempt.id).update(
+        state=AttemptState.STARTING, bound_at=site.now - timedelta(minutes=11)
+    )
+
+
+def _not_stopping(site: Site, job: Job) -> None:
+    attempt = running(site, job)
+    Attempt.objects.filter(id=attempt.id).update(
+        state=AttemptState.STOPPING, stopping_at=site.now - timedelta(minutes=11)
+    )
+
+
+def _late(site: Site, job: Job) -> None:
+    spec = {**job.spec, "sla_waiting_seconds": 600.0}
+    Job.objects.filter(id=job.id).update(spec=spec, created_at=site.now - timedelta(minutes=9))
+
+
+def _idle(site: Site, job: Job) -> None:
+    attempt = running(site, job)
+    Attempt.objects.filter(id=attempt.id).update(started_at=site.now - timedelta(hours=1))
+    for minutes in (1, 5, 14):
+        Usage.objects.create(
+            node=site.node,
+            attempt=attempt,
+            at=site.now - timedelta(minutes=minutes),
+            gpu_percent=1.0,
+        )
+
+
+PLANTED = [_unseen, _aside, _terminating, _not_starting, _not_stopping, _late, _idle]
+
+
+@pytest.mark.parametrize("plant", PLANTED)
+def test_stuck_jobs_are_told_to_those_who_see_them(
+    site: Site, browse: Browse, plant: Callable[[Site, Job], None]
+) -> None:
+    """A job of Bob's that is stuck is told to Bob, Alice and Root, and not to Charlie."""
+    plant(site, site.bobs)
+
+    told = {
+        user.username: [name for name, _url in named(browse(user))] for user in site.people.everyone
+    }
+
+    mine = ["bobs-training"]
+    assert told == {"root": mine, "alice": mine, "bob": mine, "charlie": []}
+
+
+@pytest.mark.parametrize("plant", [one for one in PLANTED if one is not _aside])
+def test_what_is_merely_young_is_not_told(
+    site: Site, browse: Browse, plant: Callable[[Site, Job], None]
+) -> None:
+    """The same states an hour earlier by the clock want nobody's attention."""
+    plant(site, site.bobs)
+    hour = timedelta(hours=1)
+    Job.objects.update(created_at=site.now + hour)
+    History.objects.update(at=site.now)
+    Attempt.objects.update(bound_at=site.now, started_at=site.now)
+    Attempt.objects.filter(stopping_at__isnull=False).update(stopping_at=site.now)
+
+    assert named(browse(site.people.root)) == []
+
+
+def test_busy_or_unmeasured_gpus_are_not_idle(site: Site, browse: Browse) -> None:
+    """One busy sample in the window, or none at all, and the GPU is not called idle."""
+    _idle(site, site.bobs)
+    usage = Usage.objects.order_by("at").first()
+    assert usage is not None
+    client = browse(site.people.root)
+
+    Usage.objects.filter(id=usage.id).update(gpu_percent=80.0)
+    busy_once = named(client)
+    Usage.objects.all().delete()
+    unmeasured = named(client)
+
+    assert (busy_once, unmeasured) == ([], [])
+
+
+def test_starved_queue_is_told_with_what_it_misses(site: Site, browse: Browse) -> None:
+    """A leaf below its share with jobs that wait is told; one that wants nothing more is not."""
+    Job.objects.filter(id=site.bobs.id).update(created_at=site.now - timedelta(minutes=11))
+    share = QueueShare.objects.create(
+        queue=site.robots,
+        deserved={GPU: 4000},
+        allocated={GPU: 1000},
+        requested={GPU: 5000},
+        updated_at=site.now,
+    )
+    client = browse(site.people.bob)
+
+    starved = named(client)
+    text = client.get("/ops/").context["lines"][0]["text"]
+    QueueShare.objects.filter(queue=share.queue).update(requested={GPU: 1000})
+    content = named(client)
+
+    assert starved == [("robots", "/queues/robots/")]
+    assert "3 GPUs" in text
+    assert content == []
+    assert named(browse(site.people.charlie)) == []
+
+
+def test_figures_count_what_is_seen(site: Site, browse: Browse) -> None:
+    """Waits, starts and evictions are of the reader's jobs; the rows behind them are the same."""
+    Job.objects.filter(id=site.bobs.id).update(
+        phase="Running",
+        created_at=site.now - timedelta(minutes=30),
+        started_at=site.now - timedelta(minutes=10),
+    )
+    attempt = running(site, site.bobs)
+    Attempt.objects.filter(id=attempt.id).update(
+        state=AttemptState.EVICTED, finished_at=site.now, stop_reason="reclaimed"
+    )
+    samples.take(now=site.now)
+    told: dict[str, Any] = {}
+    for user in site.people.everyone:
+        client = browse(user)
+        figures = client.get("/ops/figures/").context["figures"]
+        told[user.username] = (
+            figures.wait_p50_seconds,
+            figures.starts,
+            figures.evictions,
+            len(client.get("/ops/starts/").context["rows"]),
+            len(client.get("/ops/evictions/").context["rows"]),
+        )
+
+    mine = (1200.0, 1, 1, 1, 1)
+    assert told == {
+        "root": mine,
+        "alice": mine,
+        "bob": mine,
+        "charlie": (None, 0, 0, 0, 0),
+    }
+
+
+def test_chart_stacks_the_readers_queues(site: Site, browse: Browse) -> None:
+    """The areas are the topmost queues that the reader sees, below the line of the capacity."""
+    for queue, milli in ((site.vision, 3000), (site.robots, 3000), (site.mill, 2000)):
+        QueueShare.objects.create(
+            queue=queue,
+            deserved={GPU: milli},
+            allocated={GPU: milli},
+            requested={GPU: milli},
+            updated_at=site.now,
+        )
+    samples.take(now=timezone.now() - timedelta(minutes=5))
+
+    names = {}
+    for user in site.people.everyone:
+        chart = browse(user).get("/ops/figures/?span=1h").context["chart"]
+        names[user.username] = [trace["name"] for trace in chart.data]
+        last = {trace["name"]: trace["y"][-1] for trace in chart.data}
+
+    assert names == {
+        "root": ["mill", "vision", "capacity"],
+        "alice": ["robots", "capacity"],
+        "bob": ["robots", "capacity"],
+        "charlie": ["mill", "capacity"],
+    }
+    assert last["mill"] == 2.0
+
+
+def test_pages_cost_few_queries_however_much_is_wrong(site: Site, browse: Browse) -> None:
+    """The list makes at most fifteen queries, with one stuck job and with three."""
+    client = browse(site.people.alice)
+    for number in range(3):
+        job = make_job(site.robots, site.people.bob, f"late-{number}", site.now)
+        _unseen(site, job)
+        make_node(site.cluster, f"more-{number}", site.now, state="NotReady")
+        unit = make_unit(f"more-{number}", site.people.vision)
+        make_queue(site.cluster, unit, site.vision, f"more-{number}", site.now)
+    client.get("/ops/")
+
+    with CaptureQueriesContext(connection) as asked:
+        page = client.get("/ops/")
+
+    assert len(page.context["lines"]) == 6
+    assert len(asked) <= 15
+
+
+def test_part_is_a_page_without_scripts(site: Site, browse: Browse) -> None:
+    """Figures and map are pages of their own for who has no scripts, and parts for htmx."""
+    client = browse(site.people.bob)
+
+    for path in ("/ops/figures/", "/ops/map/"):
+        whole = client.get(path).content.decode()
+        part = client.get(path, headers={"hx-request": "true"}).content.decode()
+        assert ("<html" in whole, "<html" in part) == (True, False)
+    assert Queue.objects.count() == 4
