@@ -60,12 +60,16 @@ def restore(source: Path) -> None:
 
 
 def others() -> list[str]:
-    """Return the names of the other programs that are connected to the database."""
+    """Return the names of the other programs that are connected to the database.
+
+    Of another role's sessions the kind is hidden; those without a role are the server's own.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT DISTINCT coalesce(nullif(application_name, ''), 'unnamed')"
-            " FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid() ORDER BY 1"
+            " FROM pg_stat_activity WHERE datname = current_database() AND usesysid IS NOT NULL"
+            " AND coalesce(backend_type, 'client backend') = 'client backend'"
+            " AND pid <> pg_backend_pid() ORDER BY 1"
         )
         return [row[0] for row in cursor.fetchall()]
 

@@ -1,5 +1,6 @@
 """The command lines of the systemd units, run as they stand in production's environment."""
 
+import ast
 import json
 import os
 import re
@@ -70,12 +71,14 @@ class Installation:
             "PUBLIC_URL": "https://terrace.example",
             "TERRACE_GATEWAY_URL": "https://gateway.terrace.example",
             "TERRACE_BEHIND_PROXY": "yes",
-            **self.resolve_environment(),
+            **self.set_by("web"),
         }
 
-    def resolve_environment(self) -> dict[str, str]:
-        """Return what the units themselves set."""
-        pairs = shlex.split(self.resolve(line_of("web", "Environment")))
+    def set_by(self, unit: str) -> dict[str, str]:
+        """Return what a unit itself sets."""
+        text = (UNITS / f"terrace-{unit}.service").read_text()
+        lines = re.findall(r"^Environment=(.*)$", text, re.MULTILINE)
+        pairs = shlex.split(self.resolve(" ".join(lines)))
         return dict(pair.split("=", 1) for pair in pairs)
 
     def resolve(self, line: str) -> str:
@@ -124,7 +127,11 @@ class Installation:
             self.running[unit] = subprocess.Popen(
                 shlex.split(self.resolve(line_of(unit, "ExecStart"))),
                 cwd=CHECKOUT,
-                env={**self.environment, "DATABASE_URL": self.address_as(role)},
+                env={
+                    **self.environment,
+                    **self.set_by(unit),
+                    "DATABASE_URL": self.address_as(role),
+                },
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -213,6 +220,16 @@ def test_units_become_ready(installation: Installation, unit: str, host: str) ->
 def test_workers_and_beat_run_every_loop(installation: Installation) -> None:
     """Beat starts the loops through Redis, and the worker of loops holds their leases."""
     wait_until(installation, "all leases held", lambda: installation.held_leases() == LOOPS)
+
+
+def test_restore_is_refused_while_units_run(installation: Installation) -> None:
+    """The owner sees the sessions of other roles too, by the names of their units."""
+    wait_until(installation, "all leases held", lambda: installation.held_leases() == LOOPS)
+    script = "from controlplane.backup import database; print(database.others())"
+
+    others = ast.literal_eval(installation.manage("shell", "--no-imports", "-c", script))
+
+    assert {"gateway", "loops"} <= set(others) <= set(NAMES)
 
 
 def test_pages_link_collected_files(installation: Installation) -> None:
