@@ -34,7 +34,7 @@ format: ## Rewrite code, templates, scripts and styles in the one format.
 	@.venv/bin/djade --target-version=5.2 $$(find templates -name '*.html')
 	@node_modules/@biomejs/cli-linux-*/biome check --write static/js static/css tests/js
 
-test-install: ## Try `make up` in a minimal Debian, as root and as a user (needs root and debootstrap).
+test-install: ## Try `make up` and `make test` in a minimal Debian, as root and user (needs root).
 	@sh tests/install/run.sh
 
 lock: ## Lock the dependencies again after a change of pyproject.toml.
