@@ -17,6 +17,7 @@ from typing import Any
 from scheduling.domain.wording import sentence
 from scheduling.lifecycle.events import POLICY_ACTIONS, POLICY_EVENTS
 from scheduling.spec.job_spec import JobKind, JobSpec
+from scheduling.spec.plain import secret_line
 from scheduling.spec.quantities import write_bytes, write_duration, write_thousandths
 
 # A plain document is open-ended JSON, checked by `scheduling.spec.parse`.
@@ -48,6 +49,7 @@ ROLE_FIELDS = (
     "args",
     "working_dir",
     "env",
+    "secrets",
     "cpu",
     "memory",
     "gpu",
@@ -56,6 +58,8 @@ ROLE_FIELDS = (
     "node_selector",
     "topology_policy",
 )
+SPECIAL = frozenset({"shell", "command", "env", "secrets"})
+"""Fields of a role that stand for something of another form."""
 POLICY_FIELDS = ("events", "exit_code", "action", "timeout")
 CODE_FIELDS = ("url", "revision", "sub_path")
 FIELD_OF = {
@@ -252,13 +256,15 @@ def _given(values: Mapping[str, str], names: Iterable[str]) -> Document:
 
 
 def _role_document(role: Part) -> Document:
-    simple = [name for name in ROLE_FIELDS if name not in {"shell", "command", "env"}]
+    simple = [name for name in ROLE_FIELDS if name not in SPECIAL]
     document: Document = {**role.extra, **_given(role.values, simple)}
     if "node_selector" in document and isinstance(document["node_selector"], str):
         document["node_selector"] = _pairs(document["node_selector"])
     if environment := {**role.extra.get("env", {}), **_pairs(role.values.get("env", ""))}:
         # As a list, since an empty value in a map counts as a field that was left empty.
         document["env"] = [{"name": name, "value": value} for name, value in environment.items()]
+    if lines := [line for line in role.values.get("secrets", "").splitlines() if line.strip()]:
+        document["secrets"] = [*role.extra.get("secrets", ()), *lines]
     if (text := role.values.get("command", "").replace("\r\n", "\n")).strip():
         document["command"] = _command(text, role.values.get("shell", ""))
     document["policies"] = [*role.extra.get("policies", ()), *_policy_documents(role.policies)]
@@ -309,10 +315,16 @@ def _role_part(number: int, role: Document) -> Part:
     values["env"] = "\n".join(f"{name}={value}" for name, value in single.items())
     if several := {name: value for name, value in environment.items() if name not in single}:
         role["env"] = several
+    written = [(use, secret_line(use)) for use in role.pop("secrets", ())]
+    values["secrets"] = "\n".join(line for _use, line in written if line)
+    if unwritten := [use for use, line in written if not line]:
+        role["secrets"] = unwritten
     if "node_selector" in role:
         pairs = role.pop("node_selector").items()
         values["node_selector"] = "\n".join(f"{name}={value}" for name, value in pairs)
-    values |= {name: str(role.pop(name)) for name in ROLE_FIELDS if name in role and name != "env"}
+    values |= {
+        name: str(role.pop(name)) for name in ROLE_FIELDS if name in role and name not in SPECIAL
+    }
     part.extra = {**role, **({"policies": rest} if rest else {})}
     return part
 

@@ -30,6 +30,7 @@ from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.efficiency import GPU, efficiency
+from scheduling.domain.queries.quotas import quotas_of_queue
 from scheduling.domain.wording import sentence
 from scheduling.models import ImageRule, Job, Node
 from scheduling.spec import job_plugins
@@ -293,6 +294,7 @@ def fit(request: PageRequest) -> HttpResponse:
         "spec": parsed.spec,
         "policy_order": ordered_policies(parsed.spec) if parsed.spec else [],
         "fit": explain.fit(request.actor, parsed.spec, now=now()) if parsed.spec else None,
+        "own": quotas_of_queue(request.actor, parsed.spec.queue) if parsed.spec else [],
     }
     return render(request, "jobs/_fit.html", context)
 

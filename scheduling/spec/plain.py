@@ -167,6 +167,17 @@ def _secret(line: str) -> dict[str, Any]:
     return {"name": name, **{field: text for field, text in given.items() if text}}
 
 
+def secret_line(use: dict[str, Any]) -> str | None:
+    """Write a use of a secret as a line of a form; None where a line cannot say it."""
+    given = {name: value for name, value in use.items() if value}
+    name, key = given.pop("name", ""), given.pop("key", "")
+    variable, path = given.pop("variable", ""), given.pop("path", "")
+    if given or (variable and path) or (key and not (variable or path)):
+        return None
+    line = f"{name}/{key}" if key else str(name)
+    return f"{variable}={line}" if variable else f"{line}:{path}" if path else line
+
+
 def _lists(role: dict[str, Any]) -> None:
     """Accept names and numbers in a text, or bare ones in a list, for what a role waits for."""
     if isinstance(role.get("depends_on"), str):

@@ -9,9 +9,8 @@ from uuid import UUID
 from scheduling.domain import quotas
 from scheduling.domain.quota_usage import UNFINISHED, Usage, measure, units_below
 from scheduling.domain.quotas import limits_of
-from scheduling.models import Job, Quota, QuotaResource, QuotaScope
+from scheduling.models import Job, Queue, Quota, QuotaResource, QuotaScope
 from tenants.domain.access import Actor, Verb, reads
-from tenants.models import OrgClosure
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,10 @@ def _used(
     return max((usage.of(units, resource, owner) for owner in owners), default=0)
 
 
-def units_with_quotas_around(unit_id: UUID) -> set[UUID]:
-    """Return a unit and those above it, whose quotas count what happens in it."""
-    links = OrgClosure.objects.filter(descendant=unit_id)
-    return set(links.values_list("ancestor_id", flat=True))
+def quotas_of_queue(actor: Actor, name: str) -> list[QuotaView]:
+    """Return what counts the actor's jobs in a queue that it may read, with its own use."""
+    visible = Queue.objects.visible_to(reads(actor, Verb.QUEUE_READ)).filter(name=name)
+    unit_id = visible.order_by("created_at").values_list("unit_id", flat=True).first()
+    if unit_id is None or actor.user_id is None:
+        return []
+    return own_quotas(actor.user_id, [unit_id])
