@@ -256,7 +256,7 @@ def cycle(
     snapshot = read(scenario, now=now) if isinstance(scenario, str) else scenario
     chosen = config if actions is None else with_actions(config, actions)
     result = make_plan(snapshot, chosen)
-    assert check(snapshot, result) == []
+    assert check(snapshot, result, chosen) == []
     return Outcome(snapshot, result)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from scheduling.engine import verify
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.types import Eviction, Plan, Reason, Snapshot
+from scheduling.engine.types import Config, Eviction, Plan, Reason, Snapshot
 from scheduling.engine.verify import Violation
 
 ROUNDS = 32
@@ -41,7 +41,7 @@ class Mended:
         return f"plan refused: {first.code} {first.subject}, {len(self.left_out)} jobs left out"
 
 
-def mend(snapshot: Snapshot, plan: Plan) -> Mended:
+def mend(snapshot: Snapshot, plan: Plan, config: Config | None = None) -> Mended:
     """Return what may be carried out of a plan: all of it, if the check finds nothing.
 
     1. Check. 2. For each thing that is wrong, find the jobs that decided it. A task, a gang or an
@@ -49,7 +49,7 @@ def mend(snapshot: Snapshot, plan: Plan) -> Mended:
     last that was served gives way, and is not blamed unless it was alone. 3. Take the decisions
     of those jobs out and check again, `ROUNDS` times at most; then nothing of the plan is left.
     """
-    refused = verify.check(snapshot, plan)
+    refused = verify.check(snapshot, plan, config)
     violations, left_out, guilty = refused, dict[str, None](), dict[str, str]()
     for _ in range(ROUNDS):
         faults = [one for one in violations if one.code != NO_REASON]
@@ -63,7 +63,7 @@ def mend(snapshot: Snapshot, plan: Plan) -> Mended:
             guilty.setdefault(found[0], faults[0].code)
         left_out[found[-1]] = None
         plan = _without(plan, {found[-1]})
-        violations = verify.check(snapshot, plan)
+        violations = verify.check(snapshot, plan, config)
     nothing = Plan(reservations=snapshot.reservations)
     return Mended(nothing, tuple(refused), tuple(left_out), guilty)
 

@@ -8,151 +8,43 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 
-from scheduling.engine.device_classes import devices_of
+from scheduling.engine import verify_rules
 from scheduling.engine.types import (
     GPU,
     JOBS,
     PODS,
     Amounts,
-    Binding,
+    Config,
     Device,
-    Eviction,
     Job,
     Node,
     Plan,
-    Queue,
     QueueState,
     Quota,
     Requirement,
     Reservation,
     Role,
     Snapshot,
-    Task,
     TaskState,
 )
-
-WHOLE_DEVICE = 1000
-
-SHARING = frozenset(
-    f"volcano.sh/{name}"
-    for name in (
-        "vgpu-number",
-        "vgpu-memory",
-        "vgpu-memory-percentage",
-        "vgpu-cores",
-        "gpu-memory",
-        "gpu-number",
-    )
+from scheduling.engine.verify_facts import (
+    HOLDS,
+    LIVE,
+    ONE_JOB,
+    WHOLE_DEVICE,
+    Facts,
+    Place,
+    Violation,
 )
-"""Requests that single devices answer."""
-ONE_JOB = 1000
-
-LIVE = frozenset({TaskState.BOUND, TaskState.RUNNING})
-HOLDS = frozenset({TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING, TaskState.RELEASING})
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One thing that a plan must not do: a code, the task, job, node or queue, and numbers."""
-
-    code: str
-    subject: str
-    params: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A task with the job and role that it belongs to."""
-
-    job: Job
-    role: Role
-    task: Task
-
-    @property
-    def request(self) -> dict[str, int]:
-        """What the task takes, its slot included."""
-        return {PODS: 1000, **self.role.request}
-
-
-class Facts:
-    """What the snapshot says, indexed."""
-
-    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Index tasks, nodes and queues; sum up what is held before and after."""
-        self.snapshot = snapshot
-        self.plan = plan
-        self.nodes: dict[str, Node] = {n.name: n for n in snapshot.nodes}
-        self.queues: dict[str, Queue] = {q.name: q for q in snapshot.queues}
-        self.jobs: dict[str, Job] = {j.key: j for j in snapshot.jobs}
-        self.places: dict[str, Place] = {}
-        """The tasks that the plan names, and those that hold something on a node that it names."""
-        self.bound: dict[str, Binding] = {b.task: b for b in plan.binds}
-        self.evicted: dict[str, Eviction] = {e.task: e for e in plan.evictions}
-        self.held_by_node: dict[str, Counter[str]] = defaultdict(Counter)
-        self.held_by_queue: dict[str, Counter[str]] = defaultdict(Counter)
-        named = {b.task for b in plan.binds} | {e.task for e in plan.evictions}
-        named |= {p.task for p in plan.pipelined}
-        nodes = {b.node for b in plan.binds} | {p.node for p in plan.pipelined}
-        for reservation in plan.reservations:
-            nodes.update(reservation.amounts_by_node)
-        for job in snapshot.jobs:
-            self._count(job, named, nodes)
-
-    def _count(self, job: Job, named: AbstractSet[str], nodes: AbstractSet[str]) -> None:
-        """Add what a job holds; keep its tasks that matter."""
-        roles = {role.name: role for role in job.roles}
-        held: Counter[str] = Counter()
-        for task in job.tasks:
-            is_held = task.state in HOLDS
-            if is_held:
-                held[task.role] += 1
-            if task.key in named or (is_held and task.node in nodes):
-                place = Place(job, roles[task.role], task)
-                self.places[task.key] = place
-                if is_held and task.node is not None:
-                    self.held_by_node[task.node].update(place.request)
-        for name, count in held.items():
-            request = {PODS: 1000, **roles[name].request}
-            for queue in self.path(job.queue):
-                total = self.held_by_queue[queue.name]
-                for resource, amount in request.items():
-                    total[resource] += amount * count
-
-    def device(self, node: str, name: str) -> Device | None:
-        """Return a device of a node, None if there is no such one."""
-        found = self.nodes.get(node)
-        return next((d for d in found.devices if d.id == name), None) if found else None
-
-    def capacity(self, name: str, resource: str) -> int | None:
-        """Return how much of a resource a node has; None: no limit."""
-        node = self.nodes[name]
-        if resource == PODS and PODS not in node.allocatable:
-            return None
-        if resource.startswith("deviceclass/"):
-            classes = self.snapshot.device_classes
-            known = devices_of(resource.removeprefix("deviceclass/"), classes, node.devices)
-            return 1000 * len(known) if classes else None
-        if resource in SHARING and resource not in node.allocatable:
-            return None  # `_devices` looks at the single cards
-        return node.allocatable.get(resource, 0)
-
-    def path(self, name: str) -> list[Queue]:
-        """Return a queue and its ancestors."""
-        path: list[Queue] = []
-        queue = self.queues.get(name)
-        while queue is not None and queue not in path:
-            path.append(queue)
-            queue = self.queues.get(queue.parent) if queue.parent is not None else None
-        return path
-
-
-def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
+def check(snapshot: Snapshot, plan: Plan, config: Config | None = None) -> list[Violation]:
     """Return what is wrong with a plan; an empty list if it may be carried out.
 
-    One that decides nothing costs only a look at the reasons.
+    Rules that bind only where a plugin is named (topology, NUMA, budgets, revocable nodes) are
+    checked as the configuration has them; without one as the default has them. A plan that decides
+    nothing costs only a look at the reasons.
     """
     if not (plan.binds or plan.evictions or plan.pipelined or plan.reservations):
         return list(_missing_reasons(snapshot, plan))
@@ -168,6 +60,7 @@ def check(snapshot: Snapshot, plan: Plan) -> list[Violation]:
         *_minimums(facts),
         *_promises(facts),
         *_reservations(facts),
+        *verify_rules.check(facts, config),
         *_missing_reasons(snapshot, plan),
     ]
     return sorted(found, key=lambda v: (v.code, v.subject))
@@ -598,3 +491,6 @@ def _missing_reasons(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
             continue
         if any(t.state is TaskState.PENDING and t.key not in placed for t in job.tasks):
             yield Violation("no_reason", job.key)
+
+
+__all__ = ["Violation", "check"]

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
 
     def verify(snapshot: Snapshot, plan: Plan) -> None:
-        problems = check(snapshot, plan)
+        problems = check(snapshot, plan, config)
         if problems:
             raise AssertionError(f"a plan breaks a rule: {problems[0]}")
 

@@ -136,7 +136,8 @@ class SchedulerLoop:
         """Return what the independent check lets through; strike the jobs that are to blame."""
         if not (plan.binds or plan.evictions):
             return Mended(plan)
-        mended = refused_plans.mend(snapshot, plan)
+        config = self._configuration.current(lease.scope, lease.epoch)
+        mended = refused_plans.mend(snapshot, plan, config)
         if not mended.refused:
             return mended
         log.error(
