@@ -26,6 +26,7 @@ from controlplane.pages import (
     preferences,
     profile,
     queues,
+    retirement,
     scheduler,
 )
 
@@ -65,6 +66,7 @@ urlpatterns = [
     path("queues/", queues.tree, name="queue_tree"),
     path("queues/edit/", queues.edit, name="queue_edit"),
     path("queues/new/", queues.new, name="queue_new"),
+    path("queues/<path:name>/retire/", retirement.queue, name="queue_retire"),
     path("queues/<path:name>/act/", queues.act, name="queue_act"),
     path("queues/<path:name>/", queues.detail, name="queue"),
     path("ops/", ops.overview, name="ops"),
@@ -82,6 +84,7 @@ urlpatterns = [
     path("cluster/join/", cluster.join, name="cluster_join"),
     path("cluster/scheduler/", scheduler.scheduler, name="scheduler"),
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),
+    path("cluster/nodes/<str:name>/retire/", retirement.node, name="node_retire"),
     path("cluster/nodes/<str:name>/act/", cluster.node_act, name="node_act"),
     path("activity/", activity.feed, name="activity"),
     path("activity/export/<str:form>/", activity.export, name="activity_export"),

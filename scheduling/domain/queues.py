@@ -39,7 +39,7 @@ from scheduling.models.queue import QueueState
 from scheduling.spec import queue_tree
 from tenants.domain import access, audit, grants, notify, org, outbox
 from tenants.domain.access import SYSTEM, Actor, Verb
-from tenants.domain.errors import Conflict, Invalid, Problem
+from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 from tenants.models import OrgClosure, OrgUnit
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "move_unit",
     "open_queue",
     "preview_edits",
+    "require_state_right",
     "settle_closing",
 ]
 
@@ -187,6 +188,18 @@ def close_queue(
     """
     deed = _Deed(actor, now, reason, request_id)
     return _act(deed, QueueAction.CLOSE, queue_id, expected_version)
+
+
+def require_state_right(actor: Actor, queue_id: UUID) -> None:
+    """Return if the actor may open and close the queue.
+
+    Raises:
+        NotFound, Denied: the queue is invisible, or its parent is not managed.
+    """
+    queue = Queue.objects.select_related("parent").filter(id=queue_id).first()
+    if queue is None:
+        raise NotFound("queue")
+    _require_right(actor, Verb.QUEUE_STATE, queue)
 
 
 def settle_closing(now: datetime) -> int:

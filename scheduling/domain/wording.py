@@ -267,6 +267,12 @@ SENTENCES: dict[str, str | Promise] = {
     "queue_not_closed": _("“{queue}” is {state}; close it and wait until its jobs have ended."),
     "queue_parent_not_open": _("“{queue}” opens with its parent; open “{parent}” first."),
     "not_one_of": _("“{value}” is none of these: {allowed}."),
+    "queue_no_target": _(
+        "Choose an open queue of the same tenant, outside “{queue}”, to move its waiting jobs to."
+    ),
+    "job_stays_in_tenant": _("A job can be moved inside its tenant and cluster; “{queue}” is not."),
+    "job_not_waiting": _("Job “{job}” is {phase}; only one that has not started can be moved."),
+    "node_name_to_confirm": _("Type the node's name, {node}, to confirm."),
     # Change sets.
     "change_set_empty": _("“{title}” changes nothing yet; add a queue and a new number."),
     "change_set_too_many": _("A change set holds up to {max} queues; make several of it."),

@@ -13,14 +13,15 @@ from rest_framework.response import Response
 
 from controlplane.api import etag, schema
 from controlplane.api.base import ApiView
-from controlplane.api.errors import field_errors
+from controlplane.api.errors import document_of, field_errors
 from controlplane.api.fields import ActIn, AmountsField, ReasonField, StrictSerializer
 from controlplane.api.schema import problems
 from controlplane.api.v1.jobs import plain
-from scheduling.domain import change_sets, queue_preview, queues
+from scheduling.domain import change_sets, queue_draining, queue_preview, queues
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queue_changes import QueueEdit, QueueNumbers
+from scheduling.domain.queue_draining import Running, Waiting
 from scheduling.models.queue import QueuePolicy
 
 MOST_EDITS = 1000
@@ -233,6 +234,49 @@ class QueueStateView(QueueView):
                 request_id=self.request_id,
             )
             return 200, self.written(queue_id)[0]
+
+        return self.once(act)
+
+
+class DrainIn(StrictSerializer):
+    """What happens to the jobs of a queue that is closed."""
+
+    waiting = serializers.ChoiceField([one.value for one in Waiting], default=Waiting.KEEP.value)
+    running = serializers.ChoiceField([one.value for one in Running], default=Running.KEEP.value)
+    target_id = serializers.UUIDField(required=False, allow_null=True, default=None)
+    reason = ReasonField()
+
+
+class QueueDrainView(QueueView):
+    """A queue taken out of service."""
+
+    @extend_schema(
+        operation_id="queues_drain",
+        request=DrainIn,
+        responses=problems({200: schema.DocumentOut}, 403, 404, 409, 412, 422),
+    )
+    def post(self, request: Request, queue_id: UUID) -> Response:
+        """Close it and all below; move or cancel its jobs. Sent again, it goes on with the rest."""
+        wanted = self.read(DrainIn)
+
+        def act() -> tuple[int, dict[str, Any]]:
+            result = queue_draining.drain(
+                actor=self.actor,
+                queue_id=queue_id,
+                waiting=Waiting(wanted["waiting"]),
+                running=Running(wanted["running"]),
+                target_id=wanted["target_id"],
+                expected_version=etag.expected_version(request),
+                now=self.now,
+                reason=wanted["reason"],
+                request_id=self.request_id,
+            )
+            refused = [
+                {"job_id": str(one.job_id), **document_of(one.error)}
+                for one in result.refused
+                if one.error is not None
+            ]
+            return 200, {"done": result.done, "left": result.left, "refused": refused}
 
         return self.once(act)
 

@@ -143,3 +143,18 @@ def test_queue_is_closed_and_opened(site: Site, as_user: As) -> None:
     ]
 
     assert states == ["Closing", "Open"]
+
+
+def test_queue_is_drained_with_a_choice(site: Site, as_user: As) -> None:
+    """Its waiting job is cancelled and the queue closes; who may not is refused."""
+    address = f"{QUEUES}/{site.robots.id}/drain"
+    refused = [
+        as_user(user).post(address, {"waiting": "cancel"}, format="json").status_code
+        for user in (site.people.bob, site.people.charlie)
+    ]
+
+    reply = as_user(site.people.alice).post(address, {"waiting": "cancel"}, format="json")
+
+    assert refused == [403, 404]
+    assert reply.json() == {"done": 1, "left": 0, "refused": []}
+    assert Queue.objects.get(id=site.robots.id).state in {"Closing", "Closed"}
