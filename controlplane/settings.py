@@ -264,7 +264,7 @@ ALLOWED_HOSTS = env.words(
 _ORIGINS = [PUBLIC_URL]
 if IS_EMBEDDED and _public.port is not None:
     _ORIGINS += [f"{_public.scheme}://{host}:{_public.port}" for host in _LOOPBACK]
-CSRF_TRUSTED_ORIGINS = WEBSOCKET_ORIGINS = sorted(set(_ORIGINS))
+CSRF_TRUSTED_ORIGINS = sorted(set(_ORIGINS))
 if env.flag("TERRACE_BEHIND_PROXY", default=False):
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 

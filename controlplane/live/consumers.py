@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import structlog
+from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
-from django.conf import settings
-from django.contrib.auth import HASH_SESSION_KEY
 from django.db import DatabaseError
-from django.http import HttpRequest
-from django.http.request import validate_host
-from django.utils.translation import get_language_from_request
 
-from controlplane.live.authority import SignedIn, reader_of
-from controlplane.live.hub import MAX_REGIONS, Client, Hub
+from controlplane.live.clients import Client
+from controlplane.live.handshake import enter, is_allowed_origin, ticket_of
+from controlplane.live.hub import MAX_REGIONS, Hub
 from controlplane.live.regions import MalformedError, Region, parse_wanted
 from controlplane.live.threads import in_thread
 from controlplane.live.watch import Watch
-from tenants.models import User
 
 log = structlog.get_logger(__name__)
 
@@ -52,9 +46,10 @@ def hub_of_this_process() -> Hub:
 
 async def stop_hub() -> None:
     """End the hub of the running loop, if there is one."""
-    _, watch = _hubs.pop(asyncio.get_running_loop(), (None, None))
-    if watch is not None:
+    hub, watch = _hubs.pop(asyncio.get_running_loop(), (None, None))
+    if watch is not None and hub is not None:
         await watch.stop()
+        await hub.stop()
 
 
 class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels ships no types
@@ -79,17 +74,22 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels sh
         }[message["type"]]
         await handler(message)
 
+    async def websocket_disconnect(self, message: dict[str, Any]) -> None:
+        """Leave the hub. Channels would visit a thread once more to close connections."""
+        await self.disconnect(message["code"])
+        raise StopConsumer
+
     async def connect(self) -> None:
-        """Accept a signed-in user from our own origin; anybody else gets 403."""
-        user = self.scope.get("user")
-        if not is_own_origin(self.scope["headers"]) or not isinstance(user, User):
+        """Accept a signed-in user from our own origin, or a ticket; anybody else gets 403."""
+        headers, ticket = self.scope["headers"], ticket_of(self.scope)
+        entry = None
+        if is_allowed_origin(headers, has_ticket=ticket is not None):
+            entry = await in_thread(enter, headers, ticket)
+        if entry is None:
             await self.close()
             return
-        session = self.scope["session"]
-        signed_in = SignedIn(session.session_key or "", user.pk, session.get(HASH_SESSION_KEY, ""))
-        reader = await in_thread(reader_of, user, language_of(self.scope, user))
         await self.accept()
-        self.client = Client(reader, signed_in, self._send_text, self._end)
+        self.client = Client(entry.reader, entry.signed_in, self._send_text, self._end)
         hub_of_this_process().join(self.client)
 
     async def disconnect(self, code: int) -> None:
@@ -103,7 +103,7 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels sh
         if self.client is None:
             return
         del bytes_data
-        if text_data is None or len(text_data) > MAX_FRAME:
+        if text_data is None or len(text_data.encode()) > MAX_FRAME:
             await self._end(TOO_BIG)
         elif not self._may_speak():
             await self._end(TOO_MUCH)
@@ -154,35 +154,6 @@ class LiveConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels sh
             hub_of_this_process().leave(self.client)
             self.client = None
             await self.close(code)
-
-
-def is_own_origin(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Tell whether the page that opens the socket came from here: its Origin, exactly.
-
-    That is PUBLIC_URL, or the host that was asked, if it is one of ours. A missing Origin is
-    refused: every browser sends one, and other programs use the API.
-    """
-    origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-    hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-    if len(origins) != 1 or len(hosts) != 1:
-        return False
-    if origins[0] == settings.PUBLIC_URL:
-        return True
-    host = urlsplit(f"//{hosts[0]}").hostname or ""
-    scheme = urlsplit(settings.PUBLIC_URL).scheme
-    return validate_host(host, settings.ALLOWED_HOSTS) and origins[0] == f"{scheme}://{hosts[0]}"
-
-
-def language_of(scope: Mapping[str, Any], user: User) -> str:
-    """Return the language in which the page was read: the cookie's, the user's, the browser's."""
-    cookies = scope.get("cookies") or {}
-    if user.language and settings.LANGUAGE_COOKIE_NAME not in cookies:
-        return user.language
-    accepted = dict(scope["headers"]).get(b"accept-language", b"").decode("latin-1")
-    request = HttpRequest()
-    request.COOKIES.update(cookies)
-    request.META["HTTP_ACCEPT_LANGUAGE"] = accepted
-    return get_language_from_request(request)
 
 
 def _regions(message: dict[str, Any]) -> list[Any]:

@@ -80,9 +80,10 @@ def _read_log(region: Region, cursor: str) -> Update | None:
             break
     if not data:
         return None
-    after = str(start + len(data))
+    after = start + len(data)
     encoded = base64.b64encode(data).decode("ascii")
-    return Update(encode({"key": region.key, "has": after, "from": start, "bytes": encoded}), after)
+    news = {"key": region.key, "has": str(after), "from": start, "bytes": encoded}
+    return Update(encode(news), str(after), has_more=after < end)
 
 
 def _chunks_from(
@@ -134,7 +135,8 @@ def _read_usage(region: Region, cursor: str) -> Update | None:
 def _rows(region: Region, rows: list[dict[str, object]], after: str) -> Update | None:
     if not rows:
         return None
-    return Update(encode({"key": region.key, "has": after, "rows": rows}), after)
+    news = {"key": region.key, "has": after, "rows": rows}
+    return Update(encode(news), after, has_more=len(rows) == ROWS)
 
 
 def _number(cursor: str) -> int:

@@ -27,6 +27,8 @@ class Update:
     text: str
     mark: str
     """A fragment's digest, or a feed's cursor after this update."""
+    has_more: bool = False
+    """More of the feed lies behind it already."""
 
 
 def encode(value: object) -> str:

@@ -2,10 +2,11 @@
 
 1. A hint names a topic. The hub marks the topic's regions and, at most four times a second for a
    topic, renders the marked fragments once for each visibility class that somebody reads them in.
+   A feed is read once for all clients that have the same of it.
 2. Where the digest is new, the region is marked for the clients of that class. A client's buffer
    is that set of marks: what is sent is looked up when it is sent, so the newest wins, a slow
    reader costs no memory, and what it misses is the old, never the last.
-3. Each client has a writer that sends at most four frames a second, all marked regions in one.
+3. A pump (`clients.py`) sends each client at most four frames a second, all marked regions in one.
 
 The hub lives on one event loop and is touched from nowhere else; the database is asked in threads.
 """
@@ -14,57 +15,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import structlog
 from django.db import DatabaseError
 
 from controlplane.live import feeds, frames
-from controlplane.live.authority import Reader, SignedIn, visible_topics
+from controlplane.live.authority import Reader, visible_topics
+from controlplane.live.clients import Client, Pump
 from controlplane.live.frames import Update
+from controlplane.live.pace import Pace
 from controlplane.live.regions import Region, RegionKind, Wanted
 from controlplane.live.threads import in_thread
 
 log = structlog.get_logger(__name__)
 
-PACE_SECONDS = 0.25
-"""Least time between two frames of a client, and between two renderings of a topic."""
 RETRY_SECONDS = 2.0
 MAX_REGIONS = 100
 FRAME_CHARACTERS = 256 * 1024
 """A frame is ended once it is this long; what is left comes in the next."""
 
-Send = Callable[[str], Awaitable[None]]
 Class = tuple[object, ...]
-
-
-@dataclass(slots=True, eq=False)
-class Client:
-    """One socket: who reads, what it follows, and what of it is news that was not sent yet."""
-
-    reader: Reader
-    signed_in: SignedIn
-    send: Send
-    close: Callable[[int], Awaitable[None]]
-    has: dict[Region, str] = field(default_factory=dict)
-    """What the page has of each region: a digest or a cursor."""
-    news: dict[Region, None] = field(default_factory=dict)
-    notices: list[str] = field(default_factory=list)
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    seq: int = 0
-    rights: object = None
-    writer: asyncio.Task[None] | None = None
-
-    def mark(self, region: Region) -> None:
-        """Note that there is news; an older mark of the region keeps its place in the order."""
-        self.news[region] = None
-        self.wake.set()
-
-    def notice(self, text: str) -> None:
-        """Queue a part of a frame that belongs to no rendering: a refusal, the mode."""
-        self.notices.append(text)
-        self.wake.set()
 
 
 @dataclass(slots=True)
@@ -73,7 +45,17 @@ class _Topic:
 
     readers: dict[Region, dict[Class, dict[Client, None]]] = field(default_factory=dict)
     stale: dict[tuple[Region, Class], None] = field(default_factory=dict)
+    pace: Pace = field(default_factory=Pace)
     task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class _Read:
+    """What follows a cursor of a feed, while it is being read and afterwards."""
+
+    is_done: bool = False
+    update: Update | None = None
+    waiting: list[Client] = field(default_factory=list)
 
 
 class Hub:
@@ -85,23 +67,27 @@ class Hub:
         self.is_delayed = False
         self._topics: dict[str, _Topic] = {}
         self._rendered: dict[Region, dict[Class, Update]] = {}
-        self._reads: dict[Region, dict[str, asyncio.Future[Update | None]]] = {}
+        self._reads: dict[Region, dict[str, _Read]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
+        self._pump = Pump(self._take_news)
+
+    async def stop(self) -> None:
+        """End what the hub does by itself."""
+        await self._pump.stop()
 
     # --- who is here ------------------------------------------------------------------------------
 
     def join(self, client: Client) -> None:
-        """Take a client in and start its writer."""
+        """Take a client in."""
         self.clients.add(client)
-        client.writer = asyncio.create_task(self._write(client))
         if self.is_delayed:
-            client.notice(_mode(is_delayed=True))
+            self._notice(client, _mode(is_delayed=True))
 
     def leave(self, client: Client) -> None:
         """Forget a client and what only it followed."""
         self.clients.discard(client)
         self.unsubscribe(client, list(client.has))
-        if client.writer is not None:
-            client.writer.cancel()
+        self._pump.forget(client)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -118,11 +104,10 @@ class Hub:
             return
         for region, has in asked.items():
             if region not in allowed:
-                client.notice(frames.gone(region))
+                self._notice(client, frames.gone(region))
             elif region not in client.has and len(client.has) >= MAX_REGIONS:
-                client.notice(
-                    frames.encode({"key": region.key, "refused": "limit", "limit": MAX_REGIONS})
-                )
+                refused = {"key": region.key, "refused": "limit", "limit": MAX_REGIONS}
+                self._notice(client, frames.encode(refused))
             else:
                 client.has[region] = has
                 self._follow(client, region)
@@ -132,7 +117,7 @@ class Hub:
         class_key = _class_of(region, client.reader)
         topic.readers.setdefault(region, {}).setdefault(class_key, {})[client] = None
         if region.kind is RegionKind.FEED:
-            client.mark(region)
+            self._mark(client, region)
         else:
             # Rendered again even if a rendering is at hand: the page may be newer than that.
             self._stale(region.topic, topic, [(region, class_key)])
@@ -189,7 +174,7 @@ class Hub:
         self.is_delayed = is_delayed
         log.info("live_mode", is_delayed=is_delayed, clients=len(self.clients))
         for client in self.clients:
-            client.notice(_mode(is_delayed=is_delayed))
+            self._notice(client, _mode(is_delayed=is_delayed))
 
     def _refresh(self, region: Region) -> None:
         topic = self._topics[region.topic]
@@ -199,7 +184,9 @@ class Hub:
         self._reads.pop(region, None)
         for clients in topic.readers[region].values():
             for client in clients:
-                client.mark(region)
+                # Woken when it is read, since before that there is nothing to send.
+                client.news[region] = None
+                self._read(region, client.has[region]).waiting.append(client)
 
     def _stale(self, name: str, topic: _Topic, what: Iterable[tuple[Region, Class]]) -> None:
         topic.stale.update(dict.fromkeys(what))
@@ -207,9 +194,14 @@ class Hub:
             topic.task = asyncio.create_task(self._render_topic(name, topic))
 
     async def _render_topic(self, name: str, topic: _Topic) -> None:
-        """Render what is stale until nothing is, with a pause between two looks at the database."""
+        """Render what is stale until nothing is, as often as the topic's pace allows."""
+        loop = asyncio.get_running_loop()
         try:
             while topic.stale and self._topics.get(name) is topic:
+                if (wait := topic.pace.wait_seconds(loop.time())) > 0:
+                    await asyncio.sleep(wait)
+                    continue
+                topic.pace.note(loop.time())
                 readers = {
                     (region, class_key): next(iter(clients)).reader
                     for region, class_key in topic.stale
@@ -219,9 +211,9 @@ class Hub:
                 updates = await in_thread(_render_all, readers)
                 for (region, class_key), update in updates.items():
                     self._take_rendered(topic, region, class_key, update)
-                failed = dict.fromkeys(key for key in readers if key not in updates)
-                await asyncio.sleep(RETRY_SECONDS if failed else PACE_SECONDS)
-                topic.stale.update(failed)
+                if failed := dict.fromkeys(key for key in readers if key not in updates):
+                    await asyncio.sleep(RETRY_SECONDS)
+                    topic.stale.update(failed)
         finally:
             topic.task = None
 
@@ -234,63 +226,72 @@ class Hub:
         self._rendered.setdefault(region, {})[class_key] = update
         for client in clients:
             if client.has[region] != update.mark:
-                client.mark(region)
+                self._mark(client, region)
 
     # --- sending ----------------------------------------------------------------------------------
 
-    async def _write(self, client: Client) -> None:
-        """Send a client its news, at most four frames a second."""
-        while True:
-            await client.wake.wait()
-            client.wake.clear()
-            try:
-                parts = await self._take_news(client)
-            except DatabaseError as error:
-                log.warning("live_read_failed", error=str(error))
-                client.wake.set()
-                await asyncio.sleep(RETRY_SECONDS)
-                continue
-            if parts:
-                client.seq += 1
-                try:
-                    await client.send(frames.frame(client.seq, parts))
-                except OSError:
-                    return  # the page is gone; its disconnect takes it out of the hub
-                await asyncio.sleep(PACE_SECONDS)
+    def _mark(self, client: Client, region: Region) -> None:
+        """Note that there is news; an older mark of the region keeps its place in the order."""
+        client.news[region] = None
+        self._pump.wake(client)
 
-    async def _take_news(self, client: Client) -> list[str]:
-        """Take the encoded news of a client out of its marks, up to the length of a frame."""
-        parts: list[str] = []
+    def _notice(self, client: Client, text: str) -> None:
+        client.notices.append(text)
+        self._pump.wake(client)
+
+    def _take_news(self, client: Client) -> list[str]:
+        """Take the encoded news of a client out of its marks, up to the length of a frame.
+
+        What is being read stays marked: the client is woken when it is there.
+        """
+        parts, client.notices = client.notices, []
+        length = 0
         for region in list(client.news):
-            if sum(map(len, parts)) > FRAME_CHARACTERS:
-                client.wake.set()
+            if length > FRAME_CHARACTERS:
                 break
-            update = await self._newest(client, region)
-            client.news.pop(region, None)
-            if update is None or client.has.get(region, update.mark) == update.mark:
+            if region.kind is RegionKind.FEED:
+                read = self._read(region, client.has[region])
+                if not read.is_done:
+                    read.waiting.append(client)
+                    continue
+                update = read.update
+            else:
+                update = self._rendered.get(region, {}).get(_class_of(region, client.reader))
+            del client.news[region]
+            if update is None or client.has[region] == update.mark:
                 continue
             client.has[region] = update.mark
             parts.append(update.text)
-            if region.kind is RegionKind.FEED:
-                client.mark(region)  # there may be more behind it; an empty read ends this
-        notices, client.notices = client.notices, []
-        return notices + parts
+            length += len(update.text)
+            if update.has_more:
+                client.news[region] = None
+        return parts
 
-    async def _newest(self, client: Client, region: Region) -> Update | None:
-        if region not in client.has:
-            return None
-        if region.kind is RegionKind.FRAGMENT:
-            return self._rendered.get(region, {}).get(_class_of(region, client.reader))
+    def _read(self, region: Region, cursor: str) -> _Read:
+        """Return what follows the cursor: one read for all clients that have the same."""
         reads = self._reads.setdefault(region, {})
-        cursor = client.has[region]
-        if cursor not in reads:
-            # One read for all clients that have the same of the feed.
-            reads[cursor] = asyncio.ensure_future(in_thread(feeds.read, region, cursor))
+        read = reads.get(cursor)
+        if read is None:
+            read = reads[cursor] = _Read()
+            task = asyncio.create_task(self._read_feed(region, cursor, read))
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        return read
+
+    async def _read_feed(self, region: Region, cursor: str, read: _Read) -> None:
         try:
-            return await asyncio.shield(reads[cursor])
-        except DatabaseError:
-            reads.pop(cursor, None)
-            raise
+            read.update = await in_thread(feeds.read, region, cursor)
+            read.is_done = True
+        except Exception as error:  # the top of a loop: the page keeps what it has, we try again
+            if isinstance(error, DatabaseError):
+                log.warning("live_read_failed", error=str(error))
+            else:
+                log.exception("live_feed_failed", feed=region.name, topic=region.topic)
+            await asyncio.sleep(RETRY_SECONDS)
+            if self._reads.get(region, {}).get(cursor) is read:
+                del self._reads[region][cursor]
+        for client in read.waiting:
+            self._pump.wake(client)
 
     # --- rights -----------------------------------------------------------------------------------
 
@@ -301,9 +302,9 @@ class Hub:
             by_user[(*client.reader.scope_key, client.reader.actor.user_id)].append(client)
         for group in by_user.values():
             regions = frozenset(region for client in group for region in client.has)
-            allowed = await in_thread(allowed_regions, group[0].reader, regions)
-            for client in group:
-                self._drop(client, [one for one in client.has if one in regions - allowed])
+            lost = regions - await in_thread(allowed_regions, group[0].reader, regions)
+            for client in group if lost else ():
+                self._drop(client, [one for one in client.has if one in lost])
 
     async def change_reader(self, client: Client, reader: Reader) -> None:
         """Give a client whose rights changed what it may see now, and take the rest away."""
@@ -315,7 +316,7 @@ class Hub:
     def _drop(self, client: Client, regions: list[Region]) -> None:
         self.unsubscribe(client, regions)
         for region in regions:
-            client.notice(frames.gone(region))
+            self._notice(client, frames.gone(region))
 
 
 def _mode(*, is_delayed: bool) -> str:

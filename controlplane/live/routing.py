@@ -1,10 +1,9 @@
-"""The one WebSocket address, with Django's session behind it."""
+"""The one WebSocket address; the consumer itself sees to who opens it (`handshake.py`)."""
 
-from channels.auth import AuthMiddlewareStack
 from django.urls import path
 
 from controlplane.live.consumers import LiveConsumer
 
 websocket_urlpatterns = [
-    path("ws/live/", AuthMiddlewareStack(LiveConsumer.as_asgi())),
+    path("ws/live/", LiveConsumer.as_asgi()),
 ]

@@ -16,7 +16,8 @@ from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from controlplane.live import authority, changes
-from controlplane.live.hub import Client, Hub
+from controlplane.live.clients import Client
+from controlplane.live.hub import Hub
 from controlplane.live.threads import in_thread
 from scheduling.domain.topics import LIVE_CHANNEL
 
@@ -27,7 +28,8 @@ LOOK_SECONDS = 2.0
 """How often rows are looked at while no hints arrive."""
 CALM_LOOK_SECONDS = 10.0
 """How often while they do: a hint may be lost with the process that would have sent it."""
-RECHECK_SECONDS = 4.0
+RECHECK_SECONDS = 3.0
+"""A session that ends without a hint closes its sockets within 5 s, a busy moment included."""
 PING_SECONDS = 1.0
 SILENCE_SECONDS = 3.0
 """Redis counts as away when it has not even answered a ping for so long."""
@@ -167,10 +169,13 @@ class Watch:
         grants = await in_thread(authority.grants_of, users)
         unchanged = []
         for client in clients:
-            if grants[client.signed_in.user_id] == client.reader.actor.grants:
+            reader = client.reader
+            # A token may be narrowed to a unit: its grants are not those of its user.
+            if client.signed_in.token_id or grants[client.signed_in.user_id] != reader.actor.grants:
+                reader = await in_thread(authority.reader_again, reader)
+            if reader == client.reader:
                 unchanged.append(client)
             else:
-                reader = await in_thread(authority.reader_again, client.reader)
                 await self.hub.change_reader(client, reader)
         await self.hub.recheck(unchanged)
 

@@ -9,6 +9,7 @@ from tenants.models.org import OrgClosure, OrgUnit, OrgUnitKind
 from tenants.models.outbox import OutboxRow
 from tenants.models.personal import NotificationChoice, SavedView
 from tenants.models.secret import Secret, SecretKind
+from tenants.models.socket_ticket import SocketTicket
 from tenants.models.token import ApiToken
 from tenants.models.user import User
 
@@ -30,5 +31,6 @@ __all__ = [
     "SavedView",
     "Secret",
     "SecretKind",
+    "SocketTicket",
     "User",
 ]

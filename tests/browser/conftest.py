@@ -65,8 +65,6 @@ def address(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
     origin = f"http://127.0.0.1:{port}"
     monkeypatch.setattr(settings, "ALLOWED_HOSTS", ["127.0.0.1"])
     monkeypatch.setattr(settings, "CSRF_TRUSTED_ORIGINS", [origin])
-    # The list is the one that the program's check of origins holds.
-    settings.WEBSOCKET_ORIGINS.append(origin)
     from controlplane.asgi import application
 
     server = uvicorn.Server(uvicorn.Config(application, log_config=None, lifespan="off"))
@@ -77,7 +75,6 @@ def address(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator
         assert time.monotonic() < until, "the web program did not start"
         thread.join(0.05)
     yield origin
-    settings.WEBSOCKET_ORIGINS.remove(origin)
     server.should_exit = True
     thread.join(START_SECONDS)
 

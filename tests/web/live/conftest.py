@@ -55,9 +55,12 @@ async def open_page() -> AsyncIterator[OpenPage]:
     pages: list[Page] = []
 
     async def open_one(
-        user: User | None, origin: str | None = ORIGIN, host: str = "testserver"
+        user: User | None,
+        origin: str | None = ORIGIN,
+        host: str = "testserver",
+        query: str = "",
     ) -> Page:
-        pages.append(await open_socket(user, origin, host))
+        pages.append(await open_socket(user, origin, host, query))
         return pages[-1]
 
     yield open_one

@@ -62,11 +62,11 @@ def make_job(user: User, queue: Queue, name: str = "train") -> Job:
 class Socket(ApplicationCommunicator):
     """A WebSocket spoken over ASGI, without a server."""
 
-    def __init__(self, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(self, headers: list[tuple[bytes, bytes]], query: str = "") -> None:
         scope = {
             "type": "websocket",
             "path": "/ws/live/",
-            "query_string": b"",
+            "query_string": query.encode(),
             "headers": headers,
             "subprotocols": [],
         }
@@ -127,7 +127,7 @@ class Page:
 OpenPage = Callable[..., Awaitable[Page]]
 
 
-async def open_socket(user: User | None, origin: str | None, host: str) -> Page:
+async def open_socket(user: User | None, origin: str | None, host: str, query: str = "") -> Page:
     """Open a page as `user`.
 
     Raises:
@@ -138,7 +138,7 @@ async def open_socket(user: User | None, origin: str | None, host: str) -> Page:
         headers.append((b"origin", origin.encode()))
     if user is not None:
         headers.append((b"cookie", await sync_to_async(_cookie)(user)))
-    socket = Socket(headers)
+    socket = Socket(headers, query)
     if not await socket.open():
         raise ConnectionRefusedError
     return Page(socket)
