@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from io import StringIO
 
 import pytest
+from django.core.management import CommandError, call_command
 from django.db import connection
 from pytest_django.fixtures import Settings
 
@@ -266,3 +268,20 @@ def test_keyring_shows_ids_only() -> None:
     text = new_key()
     assert text.rstrip("=") not in repr(Keyring(read_keys(text)))
     assert repr(Keyring([])) == "Keyring()"
+
+
+def test_command_rotates_and_names_what_no_key_opens(people: People, settings: Settings) -> None:
+    """The operator reads how many secrets moved, and which one keeps its key needed."""
+    make(people, people.bob, people.vision)
+    settings.TERRACE_SECRETS_KEYRING = Keyring([NEW, OLD])
+    out = StringIO()
+
+    call_command("rotate_secrets", stdout=out)
+
+    assert out.getvalue().startswith("1 secrets are under key ")
+    settings.TERRACE_SECRETS_KEYRING = Keyring([OLD])
+    with pytest.raises(CommandError, match=r"wandb \(vision\)"):
+        call_command("rotate_secrets", stdout=out)
+    settings.TERRACE_SECRETS_KEYRING = Keyring([])
+    with pytest.raises(CommandError, match="TERRACE_SECRETS_KEY"):
+        call_command("rotate_secrets", stdout=out)
