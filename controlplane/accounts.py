@@ -6,6 +6,7 @@ from allauth.account.adapter import DefaultAccountAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from django.http import HttpRequest
+from django.urls import reverse
 
 from controlplane import first_login
 from controlplane.sessions import note_origin
@@ -23,6 +24,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
         """Sign somebody in, and keep from where for the list on their profile."""
         super().login(request, user)
         note_origin(request, datetime.now(UTC))
+
+    def get_password_change_redirect_url(self, request: HttpRequest) -> str:
+        """Go on to work: staying on the form looks as if nothing had happened."""
+        return reverse("pages:home")
 
     def set_password(self, user: User, password: str) -> None:
         """Set the password that somebody chose, and forget the generated one."""

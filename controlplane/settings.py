@@ -234,7 +234,6 @@ ACCOUNT_LOGIN_METHODS = {"username", "email"}
 ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
 ACCOUNT_EMAIL_VERIFICATION = "none"  # accounts are made by administrators, not by strangers
 # A new password ends all other sessions (their hash is of the old one), not the one that set it.
-ACCOUNT_PASSWORD_CHANGE_REDIRECT_URL = "/"  # noqa: S105 -- an address
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PREVENT_ENUMERATION = True
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
