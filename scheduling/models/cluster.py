@@ -13,6 +13,8 @@ class Cluster(models.Model):
     name = models.CharField(max_length=63, unique=True)
     scheduler_config = models.TextField(blank=True)
     """YAML like Volcano's; empty: the default. The last valid text, the one in force."""
+    network_tiers = models.JSONField(default=list)
+    """[{"name", "label"}], the nearest first: nodes with one value of a label lie together."""
     config_problem = models.CharField(max_length=1000, blank=True)
     created_at = models.DateTimeField()
     version = models.PositiveBigIntegerField(default=1)
