@@ -37,10 +37,15 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
     1. Open a session: tables, queue tree, plugins. 2. Run the actions in order. 3. Read the plan
     off the journal.
     """
+    return close(run(snapshot, config, memo=memo))
+
+
+def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Session:
+    """Return a session in which all actions have run."""
     session = open_session(snapshot, config, memo=memo)
     for action in config.actions:
         registry.action(action.name)(session, action.arguments)
-    return close(session)
+    return session
 
 
 def open_session(

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from scheduling.engine import registry
 from scheduling.engine.actions.serving import missing_request, node_histogram
-from scheduling.engine.cycle import close, open_session
+from scheduling.engine.cycle import close, run
 from scheduling.engine.reasons import RUNGS, ReasonCode
 from scheduling.engine.session import Session
 from scheduling.engine.tables import UNLIMITED, Memo
@@ -98,9 +97,7 @@ def fits(snapshot: Snapshot, config: Config, job: Job, *, memo: Memo | None = No
 
 
 def _run(snapshot: Snapshot, config: Config, memo: Memo | None) -> tuple[Session, Plan]:
-    session = open_session(snapshot, config, memo=memo)
-    for action in config.actions:
-        registry.action(action.name)(session, action.arguments)
+    session = run(snapshot, config, memo=memo)
     return session, close(session)
 
 

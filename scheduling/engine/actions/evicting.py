@@ -82,15 +82,19 @@ def victim_keys(session: Session, action: str, queue: QueueView, priority: int) 
     return found
 
 
-def gather(session: Session, keys: Iterable[str], *, claimant: QueueView) -> Victims:
+def gather(
+    session: Session, keys: Iterable[str], *, claimant: QueueView, is_anyone: bool = False
+) -> Victims:
     """Rank the victims' jobs, cheapest first, and index what they hold by node.
+
+    Only what may be evicted, unless `is_anyone`.
 
     Cheapest: of the queue furthest above its share, then last in the order of jobs (lowest
     priority, newest). Of one job the tasks of the lowest priority and the highest index go first.
     """
     orders = session.each("victim_order")
     views = [view for key in keys if (view := session.view(key)) is not None]
-    views = [view for view in views if view.job.preemptable is not False]
+    views = [view for view in views if is_anyone or view.job.preemptable is not False]
     views.sort(key=session.job_key, reverse=True)
     views.sort(key=lambda v: [callback(v.queue, claimant) for callback in orders])
     by_node: dict[int, list[tuple[int, JobView, list[Held]]]] = {}
@@ -99,7 +103,7 @@ def gather(session: Session, keys: Iterable[str], *, claimant: QueueView) -> Vic
         here: dict[int, list[Held]] = {}
         for held in session.held_tasks(view):
             role, task, node = held
-            if node < 0 or not is_live(task) or not role.role.preemptable:
+            if node < 0 or not is_live(task) or not (is_anyone or role.role.preemptable):
                 continue
             here.setdefault(node, []).append(held)
             room[:, node] += role.shape.vector

@@ -223,7 +223,8 @@ CASES: dict[str, Case] = {
         others=("priority", "gang"),
     ),
     "rescheduling": Case(
-        "nodes n1 n2: cpu=4 memory=4\nqueue q:\njob q/a: 2 x cpu=1 min=1 running n1*2 phase=Running",
+        "nodes n1 n2: cpu=4 memory=4\nqueue q:\n"
+        "job q/a: 2 x cpu=1 min=1 running n1*2 phase=Running",
         both(
             node("n1", annotations={CPU_PERCENT: "90", **LOAD}),
             node("n2", annotations={**LOAD, CPU_PERCENT: "5", MEMORY_PERCENT: "5"}),
