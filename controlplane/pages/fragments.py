@@ -7,7 +7,7 @@ see. Pages render the same templates with the same loaders, so a live page equal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -15,15 +15,13 @@ from controlplane.charts import metrics as metric_charts
 from controlplane.charts import slots as slot_chart
 from controlplane.charts import timeline as timeline_chart
 from controlplane.charts import usage as usage_charts
-from controlplane.forms.queues import RESOURCES, QueueFields, QueueForm
 from controlplane.pages.job_logs import Choice, log_context
 from controlplane.pages.notifications import unread
+from controlplane.pages.queue_rows import View, rows_context
 from controlplane.pages.status_line import status_line
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import forecasts
 from scheduling.domain.queries import jobs as job_queries
-from scheduling.domain.queries import queues as queue_queries
-from scheduling.domain.queries.queues import QueueRow
 from scheduling.models import Cluster, Job
 from tenants.domain import personal
 from tenants.domain.access import Actor, Verb, may
@@ -146,21 +144,11 @@ def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
 
 
 def queue_rows(actor: Actor, cluster_id: str, argument: str) -> Context:
-    """Load the rows of a cluster's tree of queues; the argument is the resource shown."""
+    """Load the rows of a cluster's tree of queues; the argument says which and of what."""
     cluster = Cluster.objects.filter(id=cluster_id).first()
     if cluster is None:
         raise NotFound("cluster")
-    resource = argument if argument in RESOURCES else RESOURCES[0]
-    rows = queue_queries.tree(actor, cluster.id)
-    return {"rows": with_groups(rows), "resource": resource}
-
-
-def with_groups(
-    rows: Sequence[QueueRow], form: QueueForm | None = None
-) -> list[tuple[QueueRow, bool, QueueFields | None]]:
-    """Return the rows, each with whether others hang below it and with its fields if edited."""
-    groups = {row.parent_id for row in rows}
-    return [(row, row.id in groups, form.rows.get(str(row.id)) if form else None) for row in rows]
+    return rows_context(actor, cluster.id, View.of_argument(argument))
 
 
 FRAGMENTS: dict[str, Fragment] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
 from django.contrib import messages
@@ -18,16 +19,17 @@ from controlplane.charts import queue_tree as tree_chart
 from controlplane.forms import queues as forms
 from controlplane.forms.queues import QueueForm
 from controlplane.pages.changes import effect_context, title_for
-from controlplane.pages.fragments import with_groups
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
+from controlplane.pages.queue_rows import View, context_of
 from scheduling.domain import change_sets, queue_preview
 from scheduling.domain import queues as queue_domain
 from scheduling.domain.change_sets import Need
+from scheduling.domain.queries import change_sets as change_reading
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.jobs import JobFilter, list_jobs
-from scheduling.domain.queries.queues import QueueRow
+from scheduling.domain.queries.queues import TreePart
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.models import Cluster, Queue
 from tenants.domain.access import Actor, Verb, reads
@@ -44,39 +46,36 @@ ACTIONS = {
 }
 
 
-def _resource(request: PageRequest) -> str:
-    wanted = request.GET.get("resource", "")
-    return wanted if wanted in forms.RESOURCES else forms.RESOURCES[0]
-
-
 @page
 def tree(request: PageRequest) -> HttpResponse:
     """Show the tree; with `?edit=1` the numbers that the viewer may edit are fields."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
-    rows = queue_queries.tree(request.actor, cluster.id)
-    resource = _resource(request)
-    form = forms.form_of_rows(rows, resource) if "edit" in request.GET else None
-    return _show_tree(request, cluster, rows, resource, form)
+    view = View.of_query(request.GET)
+    found = queue_queries.part(request.actor, cluster.id, view.cut)
+    form = forms.form_of_rows(found.rows, view.resource) if "edit" in request.GET else None
+    return _show_tree(request, cluster, found, view, form)
 
 
 def _show_tree(
     request: PageRequest,
     cluster: Cluster,
-    rows: Sequence[QueueRow],
-    resource: str,
+    found: TreePart,
+    view: View,
     form: QueueForm | None,
     *,
     status: int = 200,
 ) -> HttpResponse:
+    rows = found.rows
     context = {
+        **context_of(found, view, form),
         "cluster": cluster,
-        "rows": with_groups(rows, form),
         "form": form,
-        "resource": resource,
-        "resources": forms.RESOURCES,
+        "resources": [(one, replace(view, resource=one).url()) for one in forms.RESOURCES],
+        "edit_url": view.url(edit="1"),
         "may_edit": any(row.may_edit and row.parent_id is not None for row in rows),
         "may_create": any(row.may_create_below for row in rows),
-        "chart": tree_chart.chart(rows, resource),
+        "refused": change_reading.refused(request.actor, cluster.id),
+        "chart": tree_chart.chart(rows, view.resource),
     }
     return render_page(request, "queues/tree.html", context, section=SECTION, status=status)
 
@@ -151,8 +150,9 @@ def _apply(
             names = ", ".join(queue.name for queue in changed)
             messages.success(request, _("Applied to %(names)s.") % {"names": names})
             return HttpResponseRedirect(target)
-    rows = queue_queries.tree(request.actor, cluster.id)
-    return _show_tree(request, cluster, rows, form.resource, form, status=422)
+    view = replace(View.of_query(request.GET), resource=form.resource)
+    found = queue_queries.part(request.actor, cluster.id, view.cut)
+    return _show_tree(request, cluster, found, view, form, status=422)
 
 
 def _need(request: PageRequest, edits: Sequence[QueueEdit]) -> Need:

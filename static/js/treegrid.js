@@ -19,7 +19,7 @@ export function init(table) {
       const level = Number(row.getAttribute("aria-level"));
       while (hiddenBelow.length && level <= hiddenBelow.at(-1)) hiddenBelow.pop();
       row.hidden = hiddenBelow.length > 0;
-      if (!row.hasAttribute("aria-expanded")) continue;
+      if (!row.hasAttribute("aria-expanded") || "lazy" in row.dataset) continue;
       const isClosed = closed.has(row.dataset.path);
       row.setAttribute("aria-expanded", String(!isClosed));
       if (isClosed) hiddenBelow.push(level);
@@ -27,6 +27,7 @@ export function init(table) {
   };
   const toggle = (row, isOpen) => {
     if (!row.hasAttribute("aria-expanded")) return;
+    if ("lazy" in row.dataset) return row.querySelector(".tree-toggle").click();
     if (isOpen) closed.delete(row.dataset.path);
     else closed.add(row.dataset.path);
     localStorage.setItem(CLOSED, JSON.stringify([...closed]));
@@ -46,7 +47,7 @@ export function init(table) {
   };
 
   table.addEventListener("click", (event) => {
-    const button = event.target.closest(".tree-toggle");
+    const button = event.target.closest("button.tree-toggle");
     if (button) {
       const row = button.closest("tr");
       toggle(row, row.getAttribute("aria-expanded") === "false");
@@ -66,7 +67,7 @@ export function init(table) {
     else if (event.key === "ArrowRight" && isOpen === "true") focus(shown[at + 1]);
     else if (event.key === "ArrowLeft" && isOpen === "true") toggle(row, false);
     else if (event.key === "ArrowLeft") focus(parentOf(row));
-    else if (event.key === "Enter") row.querySelector("a")?.click();
+    else if (event.key === "Enter") row.querySelector("a:not(.tree-toggle)")?.click();
     else return;
     event.preventDefault();
   });

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet, Sum
+from django.db import connection
+from django.db.models import Count, Q, QuerySet, Sum, Window
+from django.db.models.functions import RowNumber
 
 from scheduling.models import JobCount, Queue, QueueClosure, QueueShare
 from scheduling.models.job import JobPhase
@@ -22,6 +24,10 @@ Amounts = Mapping[str, int]
 
 WAITING = frozenset({JobPhase.PENDING})
 RUNNING = frozenset({JobPhase.RUNNING, JobPhase.RESTARTING, JobPhase.COMPLETING})
+WHOLE = 300
+"""A tree of so many visible queues is shown whole."""
+AT_ONCE = 200
+"""So many children of one parent are shown at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,83 @@ def tree(actor: Actor, cluster_id: UUID) -> list[QueueRow]:
     return _rows(actor, _visible(actor).filter(cluster_id=cluster_id))
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Which part of a large tree is wanted: opened queues by name, or one queue alone, paged."""
+
+    opened: frozenset[str] = frozenset()
+    focus: str = ""
+    """Only this queue, with what is right below it."""
+    after: str = ""
+    """With `focus`: the children that come after this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreePart:
+    """The rows of a tree, or of a part of it where the whole is too large to be read at once."""
+
+    rows: tuple[QueueRow, ...]
+    is_whole: bool
+    total: int
+    more: Mapping[UUID, int] = field(default_factory=dict)
+    """Parent -> how many of its children are not among the rows."""
+
+
+def part(actor: Actor, cluster_id: UUID, cut: Cut) -> TreePart:
+    """Return the whole tree if it is small; else its top, with the opened queues' children.
+
+    At most `AT_ONCE` children of each parent. Ten queries, and work by the rows that are returned,
+    not by the size of the tree.
+    """
+    seen = _visible(actor).filter(cluster_id=cluster_id)
+    total = seen.count()
+    if total <= WHOLE and not cut.focus:
+        return TreePart(tuple(tree(actor, cluster_id)), is_whole=True, total=total)
+    if cut.focus:
+        tops = seen.filter(name=cut.focus)
+    else:
+        tops = seen.exclude(parent__in=seen.order_by().values("id"))
+    top_ids = list(tops.order_by("name").values_list("id", flat=True)[:AT_ONCE])
+    parents = set(top_ids) if len(top_ids) == 1 else set()
+    if cut.opened:
+        parents |= set(seen.filter(name__in=cut.opened).values_list("id", flat=True))
+    children = seen.filter(parent__in=parents)
+    if cut.focus and cut.after:
+        children = children.filter(Q(name__gt=cut.after) | ~Q(parent__in=top_ids))
+    place = Window(RowNumber(), partition_by="parent", order_by="name")
+    links = list(
+        children.order_by("parent", "name")
+        .annotate(place=place)
+        .filter(place__lte=AT_ONCE)
+        .values_list("id", "parent_id")
+    )
+    shown = _reachable(top_ids, links)
+    missing = Counter(
+        dict(
+            children.filter(parent__in=shown)
+            .order_by()
+            .values_list("parent_id")
+            .annotate(n=Count("id"))
+        )
+    ) - Counter(parent for queue_id, parent in links if queue_id in shown)
+    rows = _rows(actor, _visible(actor).filter(id__in=shown), is_whole=False)
+    return TreePart(tuple(rows), is_whole=False, total=total, more=dict(missing))
+
+
+def _reachable(tops: Iterable[UUID], links: Iterable[tuple[UUID, UUID | None]]) -> set[UUID]:
+    """Keep what hangs below the tops without a gap: what is open inside a closed one is hidden."""
+    below: defaultdict[UUID | None, list[UUID]] = defaultdict(list)
+    for queue_id, parent in links:
+        below[parent].append(queue_id)
+    reached = set(tops)
+    waiting = list(reached)
+    while waiting:
+        found = [one for one in below.pop(waiting.pop(), []) if one not in reached]
+        reached.update(found)
+        waiting += found
+    return reached
+
+
 def detail(actor: Actor, queue_id: UUID) -> QueueDetail:
     """Return a queue with its path and children; five queries.
 
@@ -149,8 +232,11 @@ def _visible(actor: Actor) -> QuerySet[Queue]:
     return Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ)).select_related("unit")
 
 
-def _rows(actor: Actor, seen: QuerySet[Queue]) -> list[QueueRow]:
-    """Build the rows of visible queues and, by name only, of what lies above them."""
+def _rows(actor: Actor, seen: QuerySet[Queue], *, is_whole: bool = True) -> list[QueueRow]:
+    """Build the rows of visible queues and, by name only, of what lies above them.
+
+    `is_whole`: with each queue comes all that lies below it; else the database sums that up.
+    """
     visible = list(seen)
     shown = {queue.id for queue in visible}
     # Visibility goes downwards: what is hidden lies at or above a parent that is not shown.
@@ -160,14 +246,15 @@ def _rows(actor: Actor, seen: QuerySet[Queue]) -> list[QueueRow]:
     parents = {queue.id: queue.parent_id for queue in (*visible, *hidden)}
     units = {queue.id: queue.unit_id for queue in (*visible, *hidden)}
     ids = seen.order_by().values("id")  # asked again as a subquery: a list of ids may be long
+    above_ids = frozenset(parent for parent in parents.values() if parent is not None)
     context = _Context(
         parents=parents,
         units=units,
-        groups=frozenset(parent for parent in parents.values() if parent is not None),
-        weights=_weight_shares(visible),
+        groups=above_ids if is_whole else above_ids | _with_children(shown),
+        weights=_weight_shares(visible) if is_whole else _weight_shares_below(visible, shown),
         depths=_depths(parents),
         shares={share.queue_id: share for share in QueueShare.objects.filter(queue__in=ids)},
-        counts=_counts(ids, parents),
+        counts=_counts(ids, parents) if is_whole else _subtree_counts(shown),
         verbs=access.verbs_on(actor, units.values()),
     )
     rows = [context.row(queue) for queue in visible]
@@ -186,6 +273,44 @@ def _weight_shares(visible: Collection[Queue]) -> dict[UUID, float]:
         for queue in visible
         if queue.parent_id in shown
     }
+
+
+def _with_children(shown: Collection[UUID]) -> frozenset[UUID]:
+    """Return which of these queues have others below them."""
+    below = Queue.objects.filter(parent__in=shown).order_by()
+    return frozenset(parent for parent in below.values_list("parent_id", flat=True).distinct())
+
+
+def _weight_shares_below(visible: Collection[Queue], shown: Collection[UUID]) -> dict[UUID, float]:
+    """Do as `_weight_shares` where not all siblings are among the rows."""
+    parents = {queue.parent_id for queue in visible} & set(shown)
+    sums: dict[UUID | None, int] = dict(
+        Queue.objects.filter(parent__in=parents)
+        .order_by()
+        .values_list("parent_id")
+        .annotate(all=Sum("weight"))
+    )
+    return {
+        queue.id: queue.weight / sums[queue.parent_id]
+        for queue in visible
+        if queue.parent_id in parents
+    }
+
+
+def _subtree_counts(shown: Collection[UUID]) -> dict[UUID, tuple[int, int]]:
+    """Return (waiting, running) of each queue with all below it: one query over maintained sums."""
+    sums: dict[UUID, list[int]] = {queue_id: [0, 0] for queue_id in shown}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT c.ancestor_id, j.phase, sum(j.amount)::bigint"
+            " FROM scheduling_jobcount j"
+            " JOIN scheduling_queueclosure c ON c.descendant_id = j.queue_id"
+            " WHERE j.phase = ANY(%s) AND c.ancestor_id = ANY(%s) GROUP BY 1, 2",
+            [[*WAITING, *RUNNING], list(shown)],
+        )
+        for queue_id, phase, jobs in cursor.fetchall():
+            sums[queue_id][0 if phase in WAITING else 1] += jobs
+    return {queue_id: (waiting, running) for queue_id, (waiting, running) in sums.items()}
 
 
 def _depths(parents: Mapping[UUID, UUID | None]) -> dict[UUID, int]:

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from scheduling.models import Queue
+from controlplane.pages.fragments import queue_rows
+from scheduling.domain.queries import queues as queue_queries
+from scheduling.models import ChangeSet, Queue
+from tenants.domain.access import load_actor
 from tenants.models import AuditRow, User
 from tests.web.pages.conftest import Site
 
@@ -169,3 +172,52 @@ def test_tree_shows_one_resource_at_a_time(site: Site, browse: Browse, resource:
     page = browse(site.people.root).get(f"/queues/?edit=1&resource={resource}")
 
     assert page.context["form"].resource == resource
+
+
+def test_large_tree_opens_by_its_address(
+    site: Site, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large tree only what is open is there; each toggle is a link, and it stays live."""
+    monkeypatch.setattr(queue_queries, "WHOLE", 1)
+    client = browse(site.people.root)
+
+    closed = client.get("/queues/")
+    opened = client.get(closed.context["toggles"][site.vision.id])
+
+    assert [row.name for row, _group, _fields in closed.context["rows"]] == [
+        "root",
+        "mill",
+        "vision",
+    ]
+    assert [row.name for row, _group, _fields in opened.context["rows"]][-1] == "robots"
+    assert 'data-live-arg="nvidia.com/gpu|vision"' in opened.content.decode()
+    assert client.get(opened.context["toggles"][site.vision.id]).context["view"].opened == ()
+
+
+def test_live_rows_of_a_part_equal_the_page(
+    site: Site, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the live region loads by its argument are the rows that the page shows."""
+    monkeypatch.setattr(queue_queries, "WHOLE", 1)
+    page = browse(site.people.root).get("/queues/?open=vision&resource=cpu")
+    actor = load_actor(site.people.root)
+
+    live = queue_rows(actor, str(site.cluster.id), page.context["view"].argument)
+
+    assert live["rows"] == page.context["rows"]
+    assert (live["resource"], live["toggles"]) == ("cpu", page.context["toggles"])
+
+
+def test_refused_change_is_shown_beside_the_tree(site: Site, browse: Browse) -> None:
+    """A planned change that was refused is told where the tree in force is shown."""
+    ChangeSet.objects.create(
+        cluster=site.cluster,
+        title="Nights",
+        state="failed",
+        author=site.people.root,
+        created_at=site.now,
+    )
+
+    page = browse(site.people.root).get("/queues/").content.decode()
+
+    assert "A planned change was refused" in page
