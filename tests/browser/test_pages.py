@@ -1,6 +1,7 @@
 """What needs a browser: the policy holds, axe is content, keys work, a job is submitted by form."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from playwright.sync_api import expect
 
 from scheduling.models import Job, MetricSample, Queue
 from tests.browser.conftest import Visit
-from tests.factories.demo import run_task
+from tests.factories.demo import make_job, run_task
 from tests.web.pages.conftest import Site
 
 pytestmark = pytest.mark.browser
@@ -21,8 +22,29 @@ Open = Callable[..., Visit]
 
 def _paths(site: Site) -> list[str]:
     job = f"/jobs/{site.bobs.id}/"
-    tabs = ("", "tasks/", "timeline/", "logs/", "metrics/", "why/", "spec/", "events/", "files/")
-    shared = ("/", "/jobs/", "/jobs/new/", "/jobs/new/?as=yaml", "/queues/", "/queues/?edit=1")
+    tabs = (
+        "",
+        "tasks/",
+        "tasks/worker/0/",
+        "timeline/",
+        "logs/",
+        "logs/?attempt=all",
+        "metrics/",
+        "why/",
+        "spec/",
+        "events/",
+        "files/",
+    )
+    shared = (
+        "/",
+        "/jobs/",
+        "/jobs/?group=queue",
+        "/notifications/",
+        "/jobs/new/",
+        "/jobs/new/?as=yaml",
+        "/queues/",
+        "/queues/?edit=1",
+    )
     machines = ("/queues/robots/", "/cluster/", "/cluster/nodes/gpu-01/")
     admin = ("/admin/health/", "/admin/images/")
     return [*shared, *machines, *admin, "/activity/", *(job + tab for tab in tabs)]
@@ -66,7 +88,7 @@ def test_axe_finds_nothing(site: Site, visit: Open, theme: str) -> None:
     seen.sign_in("root")
     found: dict[str, list[Any]] = {}
 
-    for path in _paths(site) if theme == "light" else ("/jobs/", "/queues/", "/jobs/new/"):
+    for path in _paths(site):
         seen.open(path)
         result = Axe().run(seen.page)
         if result.response["violations"]:
@@ -204,7 +226,7 @@ def test_effect_of_a_weight_is_shown_before_it_is_applied(site: Site, visit: Ope
 
 
 def test_keys_lead_through_the_pages(site: Site, visit: Open) -> None:
-    """`g j` opens the jobs, `j` and `x` choose a row, Ctrl-K finds a queue, `?` helps."""
+    """`g j` opens the jobs, `j x` choose a row, `c l w` act on it, `?` helps and switches off."""
     seen = visit()
     seen.sign_in("bob")
     page = seen.page
@@ -216,14 +238,84 @@ def test_keys_lead_through_the_pages(site: Site, visit: Open) -> None:
     page.keyboard.press("x")
     expect(page.get_by_label(f"Choose {site.bobs.name}")).to_be_checked()
     expect(page.get_by_role("button", name="Suspend")).to_be_visible()
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("link", name=site.bobs.name).focus()
+    with page.expect_navigation():
+        page.keyboard.press("c")
+    expect(page.get_by_text("Done for 1 job.")).to_be_visible()
+    page.keyboard.press("j")
+    page.keyboard.press("l")
+    expect(page.get_by_role("link", name="Logs", exact=True)).to_have_attribute(
+        "aria-current", "page"
+    )
+    page.keyboard.press("w")
+    expect(page.get_by_role("link", name="Why", exact=True)).to_have_attribute(
+        "aria-current", "page"
+    )
     page.keyboard.press("?")
     expect(page.get_by_role("heading", name="Keyboard")).to_be_visible()
-    page.keyboard.press("Escape")
+    page.get_by_label("Single-key shortcuts").uncheck()
+    page.get_by_role("button", name="Close").click()
+    page.keyboard.press("l")
+    expect(page.get_by_role("link", name="Why", exact=True)).to_have_attribute(
+        "aria-current", "page"
+    )
     page.keyboard.press("Control+k")
     page.keyboard.type("robo")
     page.locator("#palette").get_by_role("link", name="robots", exact=True).click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("robots")
+
+
+def test_new_job_is_told_behind_a_pill(site: Site, visit: Open) -> None:
+    """A job that came later is counted on the open list and shown by a click."""
+    seen = visit()
+    seen.sign_in("bob")
+    page = seen.page
+    seen.open("/jobs/?queue=robots")
+    expect(page.locator("[data-live-badge]")).to_have_text("Live", timeout=SLOW_MS)
+
+    make_job(site.robots, site.people.bob, "later", datetime.now(UTC))
+    page.get_by_role("link", name="1 new").click(timeout=SLOW_MS)
+
+    expect(page.get_by_role("link", name="later", exact=True)).to_be_visible()
+
+
+def test_phone_reaches_every_page_and_cancels_with_one_hand(site: Site, visit: Open) -> None:
+    """More opens the rail, and a job's cancel lies above the bottom bar."""
+    seen = visit(390)
+    seen.sign_in("bob")
+    page = seen.page
+
+    page.get_by_role("link", name="More").click()
+    page.get_by_role("link", name="Activity").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Activity")
+    seen.open(f"/jobs/{site.bobs.id}/")
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Cancel").click()
+
+    expect(page.get_by_text("The job is being cancelled.")).to_be_visible()
+
+
+def test_failed_part_says_since_when_it_is_stale(site: Site, visit: Open) -> None:
+    """The fit panel keeps what it showed, dimmed, with code and retry; success takes both away."""
+    del site
+    seen = visit()
+    seen.sign_in("bob")
+    page = seen.page
+    seen.open("/jobs/new/")
+    fit = page.locator("#fit")
+    expect(fit).to_contain_text("Not valid yet")
+
+    page.route("**/jobs/new/fit/", lambda route: route.fulfill(status=500))
+    page.get_by_label("Name", exact=True).fill("hello")
+    expect(page.get_by_text("Not refreshed since")).to_be_visible()
+    expect(fit).to_contain_text("Not valid yet")
+    page.unroute("**/jobs/new/fit/")
+    page.get_by_label("Command", exact=True).fill("true")
+
+    expect(fit).to_contain_text("Fits now")
+    expect(page.get_by_text("Not refreshed since")).to_be_hidden()
 
 
 def test_theme_lasts(site: Site, visit: Open) -> None:

@@ -185,3 +185,13 @@ def test_attempts_of_a_task_are_compared(site: Site, browse: Browse) -> None:
     assert 'data-label="Memory at most">1 GiB<' in page
     assert 'data-label="GPU at most">–<' in page  # noqa: RUF001 -- a dash, typeset
     assert 'data-label="Ran">11 min' in page
+
+
+def test_unmeasured_attempt_is_told_with_dashes(site: Site, browse: Browse) -> None:
+    """An attempt of which nothing was measured has dashes, never zeros."""
+    _run(site)
+
+    page = browse(site.people.bob).get(f"/jobs/{site.bobs.id}/tasks/worker/1/").content.decode()
+
+    for label in ("CPU at most", "Memory at most", "GPU at most"):
+        assert f'data-label="{label}">–<' in page  # noqa: RUF001 -- a dash, typeset
