@@ -20,7 +20,7 @@ def filter_of(given: Mapping[str, str]) -> tuple[AuditFilter, list[Problem]]:
 
     A day as the end of a span is the whole day.
     """
-    text = {name: given.get(name, "").strip()[:LONGEST] for name in NAMES}
+    text = {name: given.get(name, "").replace("\0", "").strip()[:LONGEST] for name in NAMES}
     problems: list[Problem] = []
     unit_id = None
     if text["unit"]:

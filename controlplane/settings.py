@@ -416,6 +416,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "DESCRIPTION": "Batch and AI jobs on shared clusters: queues, jobs, nodes, people.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
+    "ENUM_NAME_OVERRIDES": {"SecretKindEnum": "tenants.models.SecretKind"},
 }
 
 # --- Logging: one JSON object a line --------------------------------------------------------------

@@ -256,11 +256,11 @@ def _require_place_in_line(limit: QuotaLimit, owner_id: UUID) -> None:
     quota = limit.quota
     owner = None if quota.scope == QuotaScope.UNIT else owner_id
     units = units_below([quota.unit_id])[quota.unit_id]
-    waiting = queued_jobs(units, owner)[: limit.amount + 1].count()
-    if waiting >= limit.amount:
+    waiting = queued_jobs(units, owner)
+    if waiting[: limit.amount].count() >= limit.amount:
         params: dict[str, Param] = {
             "unit": quota.unit.name,
-            "jobs": waiting,
+            "jobs": waiting.count(),
             "most": limit.amount,
         }
         raise Invalid([Problem("queue", _code("quota_queued", quota), params)])

@@ -73,14 +73,19 @@ def values_in(wanted: dict[str, Any]) -> dict[str, bytes]:
     Raises:
         Invalid: one is no base64; the value is not told.
     """
-    values = {key: text.encode() for key, text in wanted["values"].items()}
-    for key, text in wanted["values_base64"].items():
-        try:
-            values[key] = base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError):
-            path = f"values_base64.{key[:80]}"
-            raise Invalid([Problem(path, "secret_in_file", {"key": key[:80]})]) from None
+    values: dict[str, bytes] = {}
+    for name, read in (("values", str.encode), ("values_base64", _decoded)):
+        for key, text in wanted[name].items():
+            try:
+                values[key] = read(text)
+            except (binascii.Error, ValueError):  # a lone surrogate, too, is no text
+                path = f"{name}.{key[:80]}"
+                raise Invalid([Problem(path, "secret_in_file", {"key": key[:80]})]) from None
     return values
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 class SecretBase(ApiView):
