@@ -24,7 +24,7 @@ from controlplane.pages.job_logs import (
 )
 from scheduling.domain import files as job_files
 from scheduling.domain import logs as job_logs
-from scheduling.domain.queries import explain, forecasts
+from scheduling.domain.queries import explain, forecasts, smallest_change
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.activity import subject_activity
 from scheduling.domain.queries.efficiency import efficiency
@@ -167,8 +167,11 @@ def why(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show the explain ladder: the first rung that fails is the headline."""
     job = job_queries.load_job(request.actor, job_id)
     at = now()
+    ladder = explain.explain_job(request.actor, job, now=at)
+    changes = smallest_change.changes_for(request.actor, job, now=at) if ladder else ()
     context = {
-        "ladder": explain.explain_job(request.actor, job, now=at),
+        "ladder": ladder,
+        "changes": [(smallest_change.code_of(one), one.params) for one in changes],
         "forecast": forecasts.newest(job, now=at),
         "calibration": forecasts.calibration(job.queue.cluster_id, since=at - CALIBRATED),
     }

@@ -95,6 +95,27 @@ SENTENCES: dict[str, str | Promise] = {
     ),
     ReasonCode.RESERVED: _("Room is being kept for it on {nodes}."),
     ReasonCode.NOT_CONSIDERED: _("The last cycle did not come to it."),
+    "change_other_queue": _("In queue “{queue}” it would start now."),
+    "change_drop_constraint_node_selector": _(
+        "Without the node selector “{key}” of “{role}” it would start now."
+    ),
+    "change_drop_constraint_node_affinity": _(
+        "Without the node affinity of “{role}” it would start now."
+    ),
+    "change_drop_constraint_neighbours": _(
+        "Without the rules of “{role}” about its neighbours it would start now."
+    ),
+    "change_drop_constraint_spread": _(
+        "Without the spreading rules of “{role}” it would start now."
+    ),
+    "change_drop_constraint_numa": _("Without the NUMA policy of “{role}” it would start now."),
+    "change_drop_constraint_topology": _("Without its network topology rule it would start now."),
+    "change_lower_min": _(
+        "With a minimum of {min_available} tasks instead of {was} it would start now."
+    ),
+    "change_wait_for": _(
+        "It would start as soon as {tasks} tasks of {jobs_total} running jobs have ended."
+    ),
     ReasonCode.BEST_SCORE: _("The best place by score ({score}); the next was {next_node}."),
     ReasonCode.EVICTED_FOR: _("Its place was given to job “{job}”."),
     "no_cycle_yet": _("The scheduler has not looked at it yet."),

@@ -166,6 +166,17 @@ def test_explain_counts_jobs_of_others_without_naming_them(reserved: Site, as_us
     assert _headline(roots)["params"]["jobs"] == [str(reserved.charlies.id)]
 
 
+def test_explain_names_what_would_start_a_job(reserved: Site, as_user: As) -> None:
+    """Each change has a code and words, and names nobody whom Bob does not see."""
+    path = f"/api/v1/jobs/{reserved.bobs.id}/explain"
+
+    bobs = as_user(reserved.people.bob).get(path).json()
+
+    assert all(one["message"] != one["code"] for one in bobs["changes"])
+    assert {one["code"].partition("_")[0] for one in bobs["changes"]} <= {"change"}
+    assert leaks(reserved, json.dumps(bobs["changes"])) == []
+
+
 def test_why_page_names_no_job_of_another_tenant(reserved: Site) -> None:
     """The page of the ladder tells Bob the same as the API."""
     client = Client()
