@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from controlplane.client import commands, login
+from controlplane.client import commands, login, people
 from controlplane.client.rest import RefusedError, RestClient, UnreachableError
 from controlplane.version import VERSION
 
@@ -79,7 +79,35 @@ def parser() -> argparse.ArgumentParser:
     one = add("nodes", commands.nodes, "List machines.")
     one.add_argument("--limit", type=int, default=500)
     add("explain", commands.explain, "Say why a job waits.").add_argument("job")
+    add("units", people.units, "Show the org units.")
+    add("people", people.people, "List accounts with their roles.")
+    add("tokens", people.tokens, "List tokens.")
+    add("revoke-token", people.revoke_token, "Revoke a token.").add_argument(
+        "token", help="its id, or what it begins with"
+    )
+    _add_person(add("invite", people.invite, "Make an account and its one-use link."))
+    for name, run, text in (
+        ("grant", people.grant, "Give a role."),
+        ("revoke", people.revoke, "Take a role."),
+    ):
+        one = add(name, run, text)
+        one.add_argument("name", help="user name")
+        _add_role(one)
+        one.add_argument("--dry-run", action="store_true", help="only say what it would change")
     return top
+
+
+def _add_person(one: argparse.ArgumentParser) -> None:
+    one.add_argument("name", help="user name")
+    one.add_argument("--email", default="")
+    one.add_argument("--service", action="store_true", help="for a program: by token only")
+    _add_role(one)
+
+
+def _add_role(one: argparse.ArgumentParser) -> None:
+    one.add_argument("--role", default="researcher")
+    one.add_argument("--unit", default="", help="id, path or name; none: the installation")
+    one.add_argument("--reason", default="", help="for the audit trail")
 
 
 def _add_submission(one: argparse.ArgumentParser) -> None:
