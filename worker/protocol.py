@@ -166,16 +166,6 @@ class Heartbeat:
     the answer arrived: the agent's deadline is then never later than the server's."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogReply:
-    """The answer to `ReadLog`; `size` is the stream's length at that moment."""
-
-    request: str
-    data: str
-    offset: int
-    size: int
-
-
 # --- gateway -> agent -------------------------------------------------------------------------
 
 
@@ -292,22 +282,11 @@ class CommandDone:
     """A code where the agent will never carry it out: StaleEpoch. Nothing was started."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadLog:
-    """Ask for bytes of a live attempt's stream."""
+FROM_AGENT = (Hello, Report, Heartbeat, CommandDone)
+FROM_GATEWAY = (Welcome, Refused, Launch, Stop, Ack)
 
-    request: str
-    attempt: str
-    stream: str
-    offset: int
-    length: int
-
-
-FROM_AGENT = (Hello, Report, Heartbeat, LogReply, CommandDone)
-FROM_GATEWAY = (Welcome, Refused, Launch, Stop, Ack, ReadLog)
-
-FromAgent = Hello | Report | Heartbeat | LogReply | CommandDone
-FromGateway = Welcome | Refused | Launch | Stop | Ack | ReadLog
+FromAgent = Hello | Report | Heartbeat | CommandDone
+FromGateway = Welcome | Refused | Launch | Stop | Ack
 Message = FromAgent | FromGateway
 
 _BY_NAME: dict[str, type[Any]] = {cls.__name__: cls for cls in (*FROM_AGENT, *FROM_GATEWAY)}

@@ -27,8 +27,6 @@ from worker.protocol import (
     Heartbeat,
     Hello,
     Launch,
-    LogReply,
-    ReadLog,
     Report,
     Stop,
     Welcome,
@@ -48,7 +46,6 @@ class FakeGateway:
         self.hellos: list[Hello] = []
         self.reports: list[Report] = []
         self.done: list[CommandDone] = []
-        self.log_replies: list[LogReply] = []
         self.stop_at_welcome: list[str] = []
         self.files: dict[str, bytes] = {}
         self.port = 0
@@ -96,11 +93,6 @@ class FakeGateway:
         command = Stop(next(self._commands), epoch, attempt, grace_seconds, reason)
         self.send(command)
         return command
-
-    def read_log(self, attempt: str, stream: str, offset: int, length: int) -> LogReply:
-        name = f"r{len(self.log_replies)}"
-        self.send(ReadLog(name, attempt, stream, offset, length))
-        return wait_for(lambda: next((r for r in self.log_replies if r.request == name), None))
 
     def send(self, message: protocol.Message) -> None:
         wait_for(lambda: self._connection)
@@ -211,8 +203,6 @@ class FakeGateway:
                 await connection.send(protocol.encode(answer))
             case CommandDone():
                 self.done.append(message)
-            case LogReply():
-                self.log_replies.append(message)
 
 
 def wait_for(condition: Callable[[], T | None], seconds: float = 20.0) -> T:

@@ -342,13 +342,3 @@ def test_memory_limit(gateway: FakeGateway, agent: AgentUnderTest) -> None:
     ended = gateway.wait_for_state("a1", "Exited")
 
     assert (ended.is_oom, ended.reason, ended.signal) == (True, "OutOfMemory", signal.SIGKILL)
-
-
-def test_log_is_read_on_demand(gateway: FakeGateway, agent: AgentUnderTest) -> None:
-    """Any part of a live attempt's output can be asked for."""
-    gateway.launch("a1", ["sh", "-c", "echo 0123456789; exec sleep 600"])
-    wait_for(lambda: gateway.output("a1") == b"0123456789\n")
-
-    reply = gateway.read_log("a1", "stdout", 3, 4)
-
-    assert (base64.b64decode(reply.data), reply.offset, reply.size) == (b"3456", 3, 11)

@@ -143,8 +143,8 @@ def test_newer_session_wins(raw: RawNode) -> None:
 
 def test_newer_session_at_another_copy_wins(raw: RawNode) -> None:
     """The database decides: a copy that did not see the newer session ends its own all the same."""
-    first, old = raw.open()
     with GatewayProcess() as other:
+        first, old = raw.open()
         raw.gateway = other
         raw.open()
 

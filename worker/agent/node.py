@@ -7,7 +7,6 @@ that has to survive a broken connection is here, and what has to survive a resta
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import itertools
 import logging
@@ -33,7 +32,7 @@ from worker.agent.attempts import (
 from worker.agent.folders import NodeFolders, UnsafeNameError
 from worker.agent.machine import Machine
 from worker.agent.preparing import attempt_folders
-from worker.agent.tailing import CHUNK_BYTES, STREAMS, read_range
+from worker.agent.tailing import CHUNK_BYTES
 from worker.protocol import (
     AttemptInventory,
     AttemptReport,
@@ -42,9 +41,7 @@ from worker.protocol import (
     Hello,
     Launch,
     LogChunk,
-    LogReply,
     MetricPoint,
-    ReadLog,
     Report,
     RuntimeInfo,
     Stop,
@@ -60,7 +57,6 @@ FRAME_LOG_BYTES: Final = 4 * CHUNK_BYTES
 FRAME_REPORTS: Final = 200
 FRAME_METRICS: Final = 500
 FRAMES_IN_FLIGHT: Final = 16
-READ_LOG_BYTES: Final = 524_288
 USAGE_KEPT: Final = 2_000
 QUIET_LOOK_SECONDS: Final = 0.2
 STALE_EPOCH: Final = "StaleEpoch"
@@ -244,18 +240,6 @@ class Node:
             attempt.is_final and not attempt.pending and attempt.is_collected
             for attempt in self._attempts.values()
         )
-
-    def read_log(self, request: ReadLog) -> LogReply:
-        """Return bytes of a stream; none for an attempt or stream that is not here."""
-        attempt = self._attempts.get(request.attempt)
-        if attempt is None or request.stream not in STREAMS:
-            return LogReply(request=request.request, data="", offset=request.offset, size=0)
-        path = attempt.folder / f"{request.stream}.log"
-        offset = max(0, request.offset)
-        data = read_range(path, offset, max(0, min(request.length, READ_LOG_BYTES)))
-        size = path.stat().st_size if path.exists() else 0
-        encoded = base64.b64encode(data).decode("ascii")
-        return LogReply(request=request.request, data=encoded, offset=offset, size=size)
 
     # --- reports --------------------------------------------------------------------------
 

@@ -21,8 +21,6 @@ from worker.protocol import (
     CommandDone,
     Heartbeat,
     Launch,
-    LogReply,
-    ReadLog,
     Refused,
     Stop,
     Welcome,
@@ -189,7 +187,7 @@ class NodeSession:
             self._node.machine.renew_lease(ack.echo + ack.lease_seconds)
         self._node.acknowledge(ack.seq)
 
-    def _obey(self, message: protocol.Message) -> CommandDone | LogReply:
+    def _obey(self, message: protocol.Message) -> CommandDone:
         match message:
             case Launch():
                 if not self._node.machine.may_start():
@@ -197,8 +195,6 @@ class NodeSession:
                 return self._node.launch(message)
             case Stop():
                 return self._node.stop(message)
-            case ReadLog():
-                return self._node.read_log(message)
             case _:
                 raise protocol.ProtocolError(f"unexpected {type(message).__name__}")
 

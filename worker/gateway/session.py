@@ -7,7 +7,6 @@ same node was opened, here or at another copy: the database decides which one is
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -22,8 +21,6 @@ from worker.protocol import (
     CommandDone,
     Heartbeat,
     Launch,
-    LogReply,
-    ReadLog,
     Refused,
     Report,
     Stop,
@@ -37,7 +34,6 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 HELLO_SECONDS: Final = 10.0
 SEND_SECONDS: Final = 10.0
-READ_LOG_SECONDS: Final = 10.0
 SILENT_HEARTBEATS: Final = 4
 UNCOMMITTED_REPORTS: Final = 64
 """So many reports of one session may wait for their commit; then nothing more is read from it."""
@@ -114,8 +110,6 @@ class AgentSession:
     _ending: asyncio.Future[EndSession] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    _asked: dict[str, asyncio.Future[LogReply]] = field(default_factory=dict)
-    _questions: itertools.count[int] = field(default_factory=itertools.count)
 
     # --- the agent's frames ---------------------------------------------------------------
 
@@ -214,21 +208,6 @@ class AgentSession:
         """Answer a heartbeat, once the database knows that the node lives."""
         await self.send(Ack(self.session, self.committed_seq, self.lease_seconds, echo=beat.sent))
 
-    async def read_log(self, attempt: str, stream: str, offset: int, length: int) -> LogReply:
-        """Ask the agent for bytes of a live attempt's output.
-
-        Raises:
-            TimeoutError: it did not answer in time.
-        """
-        name = str(next(self._questions))
-        self._asked[name] = asyncio.get_running_loop().create_future()
-        try:
-            await self.send(ReadLog(name, attempt, stream, offset, length))
-            async with asyncio.timeout(READ_LOG_SECONDS):
-                return await self._asked[name]
-        finally:
-            del self._asked[name]
-
     # --- inside ---------------------------------------------------------------------------
 
     async def _dispatch(self, message: protocol.Message, handle: Handler) -> None:
@@ -245,10 +224,6 @@ class AgentSession:
                 command = self.unconfirmed.pop(message.command_id, None)
                 if command is not None:
                     await handle.done(self, command, message)
-            case LogReply():
-                waiting = self._asked.get(message.request)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(message)
             case _:
                 raise EndSession(BAD_FRAME, f"unexpected {type(message).__name__}")
 

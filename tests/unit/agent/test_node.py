@@ -11,7 +11,7 @@ import pytest
 from worker.agent.folders import NodeFolders
 from worker.agent.node import FRAMES_IN_FLIGHT, Node
 from worker.agent.simulated import Shape, SimulatedMachine, SimulateError, parse_shape
-from worker.protocol import Launch, ReadLog, Report, Stop
+from worker.protocol import Launch, Report, Stop
 from worker.shim import linux
 
 LEASE = 3_600.0
@@ -142,13 +142,6 @@ async def test_leaving_starts_nothing(node: Node) -> None:
 
     assert node.launch(launch("a")).refused == "NodeShutdown"
     assert node.is_quiet()
-
-
-async def test_log_of_an_unknown_attempt(node: Node) -> None:
-    """Asked for what is not here, a node answers with nothing, and reads no other file."""
-    for attempt, stream in (("a", "stdout"), ("../..", "stdout"), ("a", "../node.json")):
-        reply = node.read_log(ReadLog("r", attempt, stream, 0, 100))
-        assert (reply.data, reply.size) == ("", 0)
 
 
 async def test_usage_and_devices(node: Node) -> None:
