@@ -9,6 +9,7 @@ writes their job too.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q
 
+from scheduling.domain import placement_rules
 from scheduling.domain.errors import IncompleteSnapshotError, PoisonJobError
 from scheduling.domain.jobs import PRIORITY_CLASSES
 from scheduling.domain.lifecycle_views import job_view
@@ -30,6 +32,7 @@ from scheduling.lifecycle.states import SCHEDULABLE_PHASES
 from scheduling.models import (
     Device,
     DeviceHold,
+    Hold,
     ImageRule,
     Job,
     Node,
@@ -41,6 +44,11 @@ from scheduling.models import (
 from scheduling.models.node import NodeKind, NodeState
 from scheduling.spec.job_spec import RoleSpec
 from tenants.models import OrgClosure
+
+HOSTNAME = "kubernetes.io/hostname"
+"""Label that every node has, as in Kubernetes: rules about neighbours name it."""
+NUMA_POLICY = "any"
+"""The agent applies whatever CPUs a task is given: a node serves each task's own policy."""
 
 STRIKES = 3
 """A job that made planning fail so often is left out until it is changed."""
@@ -79,6 +87,9 @@ class SnapshotCache:
     versions: dict[str, int] = field(default_factory=dict)
     """Job key -> version of its row when it was read."""
     rules: tuple[Rule, ...] = ()
+    network_tiers: str = "[]"
+    domains: tuple[engine.HyperNode, ...] = ()
+    """Of the network, as the tiers and the nodes' labels draw them."""
     snapshot: engine.Snapshot | None = None
 
     def refresh(self, cluster_id: UUID, now: datetime) -> engine.Snapshot:
@@ -91,12 +102,13 @@ class SnapshotCache:
         with transaction.atomic():
             with connection.cursor() as cursor:
                 if is_outermost:  # else the caller's transaction says what is seen
-                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    cursor.execute(READ_ONLY)
             news = _news(cluster_id, self.since)
             if news.rules or self.rules:
                 self._refresh_rules(cluster_id)
                 news = _news(cluster_id, self.since)
             is_changed = news.nodes and self._refresh_nodes(cluster_id)
+            is_changed |= self._refresh_network(news.network_tiers or "[]", is_changed=is_changed)
             if news.queues or news.queue_count != len(self.queues):
                 is_changed |= self._refresh_queues(cluster_id)
             is_changed |= news.jobs and self._refresh_jobs(cluster_id)
@@ -136,7 +148,20 @@ class SnapshotCache:
             reservations=reservations,
             version=self.since,
             quotas=walls,
+            hypernodes=self.domains,
         )
+
+    def _refresh_network(self, tiers: str, *, is_changed: bool) -> bool:
+        """Draw the domains anew where tiers or nodes changed."""
+        if tiers == self.network_tiers and not (is_changed and self.domains):
+            return False
+        self.network_tiers = tiers
+        domains = placement_rules.network_domains(
+            [placement_rules.Tier(**one) for one in json.loads(tiers)], self.nodes.values()
+        )
+        is_other = domains != self.domains
+        self.domains = domains
+        return is_other
 
     def _refresh_rules(self, cluster_id: UUID) -> None:
         rules = _rules(cluster_id)
@@ -175,10 +200,21 @@ class SnapshotCache:
         self.versions.update({str(job.id): job.version for job in jobs})
         for job_id in gone:
             self.versions.pop(str(job_id), None)
-        values = job_values(jobs, self.rules, self.jobs, have_devices=self.has_devices)
+        values = job_values(
+            jobs,
+            self.rules,
+            self.jobs,
+            have_devices=self.has_devices,
+            have_cpu_sets=any(node.numa for node in self.nodes.values()),
+        )
         return _merge(self.jobs, values, gone)
 
 
+# Between two queries of a first read 100,000 tasks become values: nobody waits for a reader.
+READ_ONLY = """
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
+SET LOCAL idle_in_transaction_session_timeout = '120s'
+"""
 NEWS = """
 SELECT
     pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
@@ -190,7 +226,8 @@ SELECT
     EXISTS (SELECT 1 FROM scheduling_job WHERE changed_xid >= %(since)s),
     EXISTS (SELECT 1 FROM scheduling_reservation),
     EXISTS (SELECT 1 FROM scheduling_imagerule WHERE cluster_id = %(cluster)s),
-    EXISTS (SELECT 1 FROM scheduling_quotalimit)
+    EXISTS (SELECT 1 FROM scheduling_quotalimit),
+    (SELECT network_tiers::text FROM scheduling_cluster WHERE id = %(cluster)s)
 """
 
 
@@ -205,6 +242,7 @@ class News(NamedTuple):
     reservations: bool
     rules: bool
     quotas: bool
+    network_tiers: str | None
 
 
 def _news(cluster_id: UUID, since: int) -> News:
@@ -245,7 +283,7 @@ def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
     return engine.Node(
         name=row.name,
         allocatable=row.allocatable,
-        labels=row.labels,
+        labels={HOSTNAME: row.name, **row.labels},
         taints=tuple(
             engine.Taint(t["key"], t.get("value", ""), t.get("effect", "NoSchedule"))
             for t in row.taints
@@ -260,10 +298,13 @@ def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
                 is_healthy=device.is_healthy,
                 numa_node=device.numa_node,
                 links=tuple(sorted(device.links.items())),
+                model=device.model,
             )
             for device in devices
         ),
         runtimes=None if serves_all else frozenset(one["name"] for one in row.runtimes),
+        numa=placement_rules.numa_nodes(row.topology.get("numa_nodes") or ()),
+        numa_policy=NUMA_POLICY,
     )
 
 
@@ -292,6 +333,7 @@ def job_values(
     known: Mapping[UUID, engine.Job],
     *,
     have_devices: bool = True,
+    have_cpu_sets: bool = True,
 ) -> dict[UUID, engine.Job]:
     """Return jobs as the engine knows them, with three queries however many they are."""
     if not jobs:
@@ -299,7 +341,7 @@ def job_values(
     roles: defaultdict[UUID, list[Role]] = defaultdict(list)
     for role in Role.objects.filter(job__in=jobs).order_by("job", "position"):
         roles[role.job_id].append(role)
-    tasks = _tasks_by_job(jobs, have_devices=have_devices)
+    tasks = _tasks_by_job(jobs, have_devices=have_devices, have_cpu_sets=have_cpu_sets)
     values = {}
     for job in jobs:
         try:
@@ -310,12 +352,21 @@ def job_values(
 
 
 TaskColumns = tuple[
-    UUID, int, int, int, str, str | None, datetime | None, datetime, tuple[str, ...]
+    UUID,
+    int,
+    int,
+    int,
+    str,
+    str | None,
+    datetime | None,
+    datetime,
+    tuple[str, ...],
+    tuple[int, ...],
 ]
 
 
 def _tasks_by_job(
-    jobs: Collection[Job], *, have_devices: bool
+    jobs: Collection[Job], *, have_devices: bool, have_cpu_sets: bool
 ) -> defaultdict[UUID, list[TaskColumns]]:
     devices: defaultdict[int, list[str]] = defaultdict(list)
     held = DeviceHold.objects.filter(
@@ -324,12 +375,17 @@ def _tasks_by_job(
     if have_devices:
         for task_id, device_id in held.values_list("hold__attempt__task_id", "device_id"):
             devices[task_id].append(str(device_id))
+    cpus: dict[int, tuple[int, ...]] = {}
+    if have_cpu_sets:
+        pinned = Hold.objects.filter(released_at__isnull=True, attempt__job__in=jobs)
+        for task_id, numbers in pinned.exclude(cpus=[]).values_list("attempt__task_id", "cpus"):
+            cpus[task_id] = tuple(numbers)
     tasks: defaultdict[UUID, list[TaskColumns]] = defaultdict(list)
     columns = Task.objects.filter(job__in=jobs, state__in=TASK_STATES.keys()).order_by("id")
     for row in columns.values_list(
         "job_id", "id", "role_id", "index", "state", "node__name", "not_before", "state_at"
     ):
-        tasks[row[0]].append((*row, tuple(devices.get(row[1], ()))))
+        tasks[row[0]].append((*row, tuple(devices.get(row[1], ())), cpus.get(row[1], ())))
     return tasks
 
 
@@ -369,6 +425,7 @@ def job_value(
         time_limit_seconds=spec.get("time_limit_seconds"),
         preemptable=spec.get("preemptable"),
         annotations=spec.get("annotations") or {},
+        topology=placement_rules.topology_rule(spec.get("network_topology")),
     )
 
 
@@ -403,8 +460,15 @@ def _role_value(job: Job, role: Role, rules: tuple[Rule, ...], *, is_waiting: bo
         image=runtime_wanted(part, job.unit_id, rules),
         preemptable=job.spec.get("preemptable") is not False,
         topology_policy=part.get("topology_policy", "none"),
-        labels=part.get("labels") or {},
+        labels=placement_rules.labels_of(
+            part, job_name=job.name, queue=job.queue.name, tenant_id=job.tenant_id
+        ),
         annotations=part.get("annotations") or {},
+        preferred_affinity=placement_rules.node_wishes(part),
+        pod_terms=placement_rules.neighbour_terms(part, job.tenant_id),
+        spread=placement_rules.spread_rules(part, job.tenant_id),
+        limits=placement_rules.limits_of(part),
+        ports=placement_rules.host_ports(part),
     )
 
 
@@ -418,7 +482,7 @@ def _affinity(part: Mapping[str, Any]) -> tuple[tuple[engine.Requirement, ...], 
 
 
 def _task_value(row: TaskColumns, role: str) -> engine.Task:
-    _, task_id, _, index, state, node, not_before, state_at, devices = row
+    _, task_id, _, index, state, node, not_before, state_at, devices, cpus = row
     value = TASK_STATES[state]
     is_placed = value in (
         engine.TaskState.BOUND,
@@ -432,6 +496,7 @@ def _task_value(row: TaskColumns, role: str) -> engine.Task:
         state=value,
         node=node if is_placed else None,
         devices=devices if is_placed else (),
+        cpus=cpus if is_placed else (),
         started_at=state_at.timestamp() if value is engine.TaskState.RUNNING else None,
         not_before=not_before.timestamp() if not_before is not None else 0.0,
     )

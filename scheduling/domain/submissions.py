@@ -12,6 +12,7 @@ from django.db import IntegrityError, connection, transaction
 
 from scheduling.domain import job_secrets, quotas
 from scheduling.domain.bulk_rows import next_ids
+from scheduling.domain.garbage import without_collecting
 from scheduling.domain.transitions import Batch
 from scheduling.lifecycle.states import FINISHED_PHASES
 from scheduling.models import Job, JobFile, Queue, Role
@@ -152,7 +153,7 @@ class _Submissions:
 
     def _submit(self, queue: Queue, part: list[tuple[int, JobSpec]]) -> dict[int, Submitted]:
         try:
-            with transaction.atomic():
+            with without_collecting(), transaction.atomic():
                 return self._insert(_held_queue(queue), part)
         except IntegrityError as error:
             if len(part) == 1:

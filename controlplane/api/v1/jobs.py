@@ -20,7 +20,7 @@ from rest_framework.response import Response
 
 from controlplane.api import errors, etag
 from controlplane.api.base import MIB, ApiView
-from controlplane.api.fields import ActIn, ReasonField, StrictSerializer
+from controlplane.api.fields import ActIn, DocumentField, ReasonField, StrictSerializer
 from controlplane.api.pagination import limit_of
 from controlplane.api.parsers import JsonParser, YamlParser
 from controlplane.api.schema import DocumentOut, listing, problems
@@ -286,9 +286,7 @@ class JobActionView(JobView):
 class BatchIn(StrictSerializer):
     """Several jobs, or an action on several."""
 
-    jobs = serializers.ListField(
-        child=serializers.DictField(), required=False, max_length=MOST_JOBS
-    )
+    jobs = serializers.ListField(child=DocumentField(), required=False, max_length=MOST_JOBS)
     action = serializers.ChoiceField([one.value for one in JobAction], required=False)
     ids = serializers.ListField(child=serializers.UUIDField(), required=False, max_length=MOST_JOBS)
     whole = serializers.BooleanField(
