@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from scheduling.engine import registry
 from scheduling.engine.config import DEFAULT_CONFIG
@@ -37,15 +39,33 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
     1. Open a session: tables, queue tree, plugins. 2. Run the actions in order. 3. Read the plan
     off the journal.
     """
-    return close(run(snapshot, config, memo=memo))
+    session = run(snapshot, config, memo=memo)
+    with without_collecting():
+        return close(session)
 
 
 def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Session:
     """Return a session in which all actions have run."""
-    session = open_session(snapshot, config, memo=memo)
-    for action in config.actions:
-        registry.action(action.name)(session, action.arguments)
+    with without_collecting():
+        session = open_session(snapshot, config, memo=memo)
+        for action in config.actions:
+            registry.action(action.name)(session, action.arguments)
     return session
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Switch the garbage collector off: a cycle makes many objects and hardly any garbage.
+
+    Left on, it would walk the whole snapshot again and again, a fifth of the time of a cycle.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def open_session(

@@ -176,9 +176,19 @@ class Search:
                 heapq.heappush(offers, current)
                 continue
             if self._take(role, current):
-                heapq.heappush(offers, offer)  # renewed when it comes up again
+                if self._has_more(offer.node):
+                    heapq.heappush(offers, offer)  # renewed when it comes up again
                 return True
         return False
+
+    def _has_more(self, node: int) -> bool:
+        """Return whether anything is left on a node that could be evicted, or room for more."""
+        gone = self.session.evicted
+        return any(
+            held[1].key not in gone
+            for _, _, tasks in self.victims.by_node.get(node, ())
+            for held in tasks
+        )
 
     def _offers_for(self, role: RoleView) -> list[Offer]:
         """Return the heap of a role's offers; empty if nothing is evicted for it."""
@@ -299,6 +309,9 @@ class Search:
         removed = claim.removed
         refused: list[JobView] = []
         for _, view, tasks in self.victims.by_node.get(node, ()):
+            if self._may_break_gangs and view.row.held_count == 1 and not view.row.is_elastic:
+                refused.append(view)  # its only task is its gang
+                continue
             for held in tasks:
                 if not any(amount > 0 for amount in short.values()):
                     break

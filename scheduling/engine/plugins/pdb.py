@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduling.engine.journal import Claim, EntryKind, Unit
-from scheduling.engine.session import Plugin
-from scheduling.engine.types import DisruptionBudget, Task
+from scheduling.engine.session import Plugin, Session
+from scheduling.engine.types import DisruptionBudget, PluginConfig, Task
 from scheduling.engine.views import RoleView
 
 
@@ -19,12 +19,14 @@ class DisruptionBudgets(Plugin):
 
     name = "pdb"
 
+    def __init__(self, session: Session, config: PluginConfig) -> None:
+        """Veto only where there are budgets."""
+        super().__init__(session, config)
+        veto = self._may_evict if session.snapshot.disruption_budgets else None
+        self.preemptable = self.reclaimable = self.gang_evictable = veto
+
     def _may_evict(self, claim: Claim, unit: Unit) -> bool:
         return self._stays_within(unit, (u for u in claim.removed.units if u is not unit))
-
-    preemptable = _may_evict
-    reclaimable = _may_evict
-    gang_evictable = _may_evict
 
     def revocable(self, unit: Unit) -> bool:
         """Say whether the budgets let a unit be withdrawn."""
