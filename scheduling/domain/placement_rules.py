@@ -1,0 +1,212 @@
+"""What a job says about its neighbours, network and ports, as the engine's values.
+
+A rule about neighbours looks at tasks of the job's own tenant only: another tenant's labels are
+none of its business, and could be made to keep it off all nodes. Each task therefore carries its
+tenant as a label, and each selector asks for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from scheduling.engine import types as engine
+
+TENANT = "terrace.dev/tenant"
+
+STRENGTHS = (
+    ("requiredDuringSchedulingIgnoredDuringExecution", True),
+    ("preferredDuringSchedulingIgnoredDuringExecution", False),
+)
+
+Document = Mapping[str, Any]
+"""Part of a spec in its plain form; keys below `affinity` and `template` are Kubernetes' own."""
+
+
+def labels_of(part: Document, *, job_name: str, queue: str, tenant_id: UUID) -> dict[str, str]:
+    """Return the labels by which others may look for a role's tasks."""
+    return {
+        **(part.get("labels") or {}),
+        "volcano.sh/job-name": job_name,
+        "volcano.sh/task-spec": str(part.get("name", "")),
+        "volcano.sh/queue-name": queue,
+        TENANT: str(tenant_id),
+    }
+
+
+def neighbour_terms(part: Document, tenant_id: UUID) -> tuple[engine.PodTerm, ...]:
+    """Return with which tasks a role wants to share a host or zone, or must not."""
+    affinity = part.get("affinity") or {}
+    return tuple(
+        engine.PodTerm(
+            selector=_selector(term.get("labelSelector"), tenant_id),
+            topology_key=str(term.get("topologyKey", "")),
+            is_anti=kind == "podAntiAffinity",
+            is_required=is_required,
+            weight=weight,
+        )
+        for kind in ("podAffinity", "podAntiAffinity")
+        for strength, is_required in STRENGTHS
+        for weight, term in _terms((affinity.get(kind) or {}).get(strength), is_required)
+    )
+
+
+def _terms(listed: Sequence[Document] | None, is_required: bool) -> Iterator[tuple[int, Document]]:  # noqa: FBT001 - what the name of the list said
+    for one in listed or ():
+        if is_required:
+            yield 0, one
+        else:
+            yield int(one.get("weight", 0)), one.get("podAffinityTerm") or {}
+
+
+def node_wishes(part: Document) -> tuple[tuple[int, tuple[engine.Requirement, ...]], ...]:
+    """Return the wishes for nodes: weight, and requirements joined by AND."""
+    rules = (part.get("affinity") or {}).get("nodeAffinity") or {}
+    return tuple(
+        (int(one.get("weight", 0)), tuple(_expressions(one.get("preference") or {})))
+        for one in rules.get(STRENGTHS[1][0]) or ()
+    )
+
+
+def spread_rules(part: Document, tenant_id: UUID) -> tuple[engine.SpreadRule, ...]:
+    """Return by how many like tasks one zone may be ahead of the emptiest."""
+    pod = _pod(part)
+    return tuple(
+        engine.SpreadRule(
+            max_skew=int(one.get("maxSkew", 1)),
+            topology_key=str(one.get("topologyKey", "")),
+            selector=_selector(one.get("labelSelector"), tenant_id),
+            is_required=one.get("whenUnsatisfiable", "DoNotSchedule") == "DoNotSchedule",
+        )
+        for one in pod.get("topologySpreadConstraints") or ()
+    )
+
+
+def host_ports(part: Document) -> tuple[int, ...]:
+    """Return the ports of the host that a task takes; two such tasks do not share a node."""
+    found = {
+        int(port["hostPort"])
+        for container in _pod(part).get("containers") or ()
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    }
+    return tuple(sorted(found))
+
+
+def limits_of(part: Document) -> dict[str, int]:
+    """Return up to what a task may use of CPU and memory, where that is said."""
+    limits = {"cpu": part.get("cpu_limit_milli"), "memory": part.get("memory_limit_bytes")}
+    return {name: int(amount) for name, amount in limits.items() if amount}
+
+
+def topology_rule(rule: Document | None) -> engine.TopologyRule | None:
+    """Return how close in the network the tasks must lie."""
+    if not rule:
+        return None
+    return engine.TopologyRule(
+        mode=engine.TopologyMode(rule.get("mode", "hard")),
+        highest_tier=rule.get("highest_tier_allowed"),
+        highest_tier_name=rule.get("highest_tier_name") or "",
+    )
+
+
+def _pod(part: Document) -> Document:
+    template = part.get("template") or {}
+    pod: Document = template.get("spec") or {}
+    return pod
+
+
+def _selector(selector: Document | None, tenant_id: UUID) -> tuple[engine.Requirement, ...]:
+    chosen = selector or {}
+    return (
+        engine.Requirement(TENANT, "In", (str(tenant_id),)),
+        *(
+            engine.Requirement(key, "In", (str(value),))
+            for key, value in sorted((chosen.get("matchLabels") or {}).items())
+        ),
+        *_expressions(chosen),
+    )
+
+
+def _expressions(chosen: Document) -> Iterator[engine.Requirement]:
+    for one in chosen.get("matchExpressions") or ():
+        values = tuple(str(value) for value in one.get("values") or ())
+        yield engine.Requirement(one["key"], one["operator"], values)
+
+
+# --- the machines -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One level of the network, the nearest first: nodes with one value of `label` lie together."""
+
+    name: str
+    label: str
+
+
+def network_domains(
+    tiers: Sequence[Tier], nodes: Iterable[engine.Node]
+) -> tuple[engine.HyperNode, ...]:
+    """Return the domains of the network that the nodes' labels draw.
+
+    A domain is known by the values of its own tier's label and of all tiers above it, so that a
+    rack 1 in zone a is not a rack 1 in zone b. A node without a tier's label lies in no domain of
+    it. Cost: nodes x tiers.
+    """
+    held: dict[tuple[int, tuple[str, ...]], set[str]] = defaultdict(set)
+    below: dict[tuple[int, tuple[str, ...]], set[str]] = defaultdict(set)
+    for node in nodes:
+        lower = ""
+        for number, tier in enumerate(tiers, start=1):
+            if tier.label not in node.labels:
+                continue
+            path = tuple(
+                node.labels.get(above.label, "") for above in reversed(tiers[number - 1 :])
+            )
+            if lower:
+                below[number, path].add(lower)
+            else:
+                held[number, path].add(node.name)
+            lower = _domain_name(tier.name, path)
+    return tuple(
+        engine.HyperNode(
+            name=_domain_name(tiers[number - 1].name, path),
+            tier=number,
+            tier_name=tiers[number - 1].name,
+            nodes=frozenset(held.get((number, path), ())),
+            members=tuple(sorted(below.get((number, path), ()))),
+        )
+        for number, path in sorted(held.keys() | below.keys())
+    )
+
+
+def _domain_name(tier: str, path: Sequence[str]) -> str:
+    return f"{tier}:{'/'.join(path)}"
+
+
+def numa_nodes(reported: Sequence[Document]) -> tuple[engine.NumaNode, ...]:
+    """Return the NUMA nodes of a machine that has several; of one there is nothing to choose."""
+    found = tuple(
+        engine.NumaNode(int(one["id"]), tuple(_cpu_list(str(one.get("cpus", "")))))
+        for one in reported
+        if one.get("cpus")
+    )
+    return found if len(found) > 1 else ()
+
+
+def _cpu_list(text: str) -> Iterator[int]:
+    """Read Linux' list of CPUs: `0-3,8`."""
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first.strip().isdecimal():
+            begin = int(first)
+            end = int(last) if dash and last.strip().isdecimal() else begin
+            yield from range(begin, min(end, begin + MOST_CPUS) + 1)
+
+
+MOST_CPUS = 4096
+"""What a node tells is read with care: no machine has more."""
