@@ -237,6 +237,10 @@ class _Wait(Search):
         del claim
         return unit.job is not self.job and not unit.job.placed
 
+    def _whole_unit(self, view: JobView) -> Unit | None:
+        held = self.session.held_tasks(view)
+        return Unit(view, tuple(held), is_whole=True) if held and view is not self.job else None
+
 
 def _waits(session: Session, job: Job) -> Change | None:
     """Return the fewest holds whose end makes room for the job."""

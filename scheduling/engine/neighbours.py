@@ -36,7 +36,8 @@ class Alike:
 class Neighbours:
     """What the tasks that have a place allow or wish for one that has none yet.
 
-    A rule looks at tasks of its own namespace, the part of a task's key before the slash.
+    A rule looks at tasks of its own namespace: the part of a task's key before the slash; keys
+    without one are all of one namespace.
     Source: Kubernetes' InterPodAffinity and PodTopologySpread.
     """
 
@@ -245,7 +246,7 @@ def _is_number(text: str) -> bool:
 
 
 def _namespace(key: str) -> str:
-    return key.partition("/")[0]
+    return key.partition("/")[0] if "/" in key else ""
 
 
 def _space(job: JobView, role: RoleView) -> str:

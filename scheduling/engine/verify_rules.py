@@ -187,7 +187,7 @@ def _selects(selector: Iterable[Requirement], labels: Mapping[str, str]) -> bool
 
 
 def _space(key: str) -> str:
-    return key.partition("/")[0]
+    return key.partition("/")[0] if "/" in key else ""
 
 
 # -- volumes ---------------------------------------------------------------------------------------
