@@ -14,10 +14,10 @@ from controlplane.forms import quotas as forms
 from controlplane.forms.people import Choices, TextForm, form_of
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from scheduling.domain import quotas
-from scheduling.domain.queries.quotas import list_quotas, load_quota, own_quotas, units_of_work
+from scheduling.domain.queries.quotas import list_quotas, load_quota, own_quotas, where_one_works
 from scheduling.domain.quotas import Subject, limits_of
 from scheduling.models import Quota, QuotaScope
-from tenants.domain.access import Actor, Verb, allowed, reads, require
+from tenants.domain.access import Actor, Verb, reads, require
 from tenants.domain.errors import Conflict, Denied, Invalid, NotFound
 from tenants.models import OrgClosure, OrgUnit, User
 
@@ -39,7 +39,7 @@ def listing(request: PageRequest) -> HttpResponse:
     editable = _editable_units(actor)
     context = {
         "views": found,
-        "own": own_quotas(request.user.pk, units_of_work(actor)),
+        "own": own_quotas(request.user.pk, where_one_works(actor)),
         "may_edit": bool(editable),
         "editable": {view.quota.id for view in found if _edited_at(view.quota) in editable},
     }
@@ -156,11 +156,14 @@ def _edited_at(quota: Quota) -> UUID | None:
 def _editable_units(actor: Actor) -> set[UUID | None]:
     """Return the units, None for the installation, whose quotas of people the actor may edit."""
     units = OrgUnit.objects.values_list("id", flat=True)
+    whole: set[UUID | None] = set()
     scope = reads(actor, Verb.QUOTA_EDIT)
-    if not scope.sees_everything:
+    if scope.sees_everything:
+        whole.add(None)
+    else:
         below = OrgClosure.objects.filter(ancestor__in=scope.readable_units)
         units = units.filter(id__in=below.values("descendant_id"))
-    return allowed(actor, Verb.QUOTA_EDIT, [None, *units])
+    return whole | set(units)
 
 
 def _units(actor: Actor) -> list[OrgUnit]:

@@ -5,7 +5,7 @@ from django.http import HttpResponse
 from controlplane.pages.fragments import my_jobs_of
 from controlplane.pages.frame import PageRequest, page, render_page
 from scheduling.domain.queries import cluster as cluster_queries
-from scheduling.domain.queries.quotas import own_quotas, units_of_work
+from scheduling.domain.queries.quotas import own_quotas, where_one_works
 from scheduling.models import Node
 from tenants.domain.access import Verb, may, reads
 
@@ -17,7 +17,7 @@ def my_work(request: PageRequest) -> HttpResponse:
     submits = reads(actor, Verb.JOB_CREATE)
     context = {
         **my_jobs_of(actor),
-        "own": own_quotas(request.user.pk, units_of_work(actor)),
+        "own": own_quotas(request.user.pk, where_one_works(actor)),
         "may_submit": submits.sees_everything or bool(submits.readable_units),
         "may_join": may(actor, Verb.NODE_JOIN, None),
         "has_nodes": Node.objects.exists(),

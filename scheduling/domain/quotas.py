@@ -7,7 +7,7 @@ its walls by the plan of each cycle and, when that is applied, by `quota_walls`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -289,20 +289,3 @@ def _never_fits(limit: QuotaLimit, spec: JobSpec) -> Problem | None:
 
 def _code(name: str, quota: Quota) -> str:
     return f"{name}_of_unit" if quota.scope == QuotaScope.UNIT else f"{name}_of_user"
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-def around(unit_ids: Collection[UUID], owner_id: UUID) -> list[Quota]:
-    """Return the quotas that count an owner's jobs in any of these units, from the top down."""
-    rows = (
-        Quota.objects.filter(unit__descendant_links__descendant__in=unit_ids)
-        .filter(~Q(scope=QuotaScope.USER) | Q(user=owner_id))
-        .select_related("unit", "user")
-        .prefetch_related("limits")
-        .distinct()
-    )
-    quotas = list(rows)
-    own = {(one.unit_id, owner_id) for one in quotas if one.scope == QuotaScope.USER}
-    return [one for one in quotas if is_around(one, owner_id, own)]

@@ -46,7 +46,7 @@ def _paths(site: Site) -> list[str]:
         "/queues/?edit=1",
     )
     machines = ("/queues/robots/", "/cluster/", "/cluster/nodes/gpu-01/")
-    admin = ("/admin/health/", "/admin/images/")
+    admin = ("/admin/health/", "/admin/images/", "/admin/quotas/", "/admin/secrets/")
     return [*shared, *machines, *admin, "/activity/", *(job + tab for tab in tabs)]
 
 

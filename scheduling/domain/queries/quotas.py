@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from scheduling.domain import quotas
-from scheduling.domain.quota_usage import UNFINISHED, Usage, measure, units_below
-from scheduling.domain.quotas import limits_of
-from scheduling.models import Job, Queue, Quota, QuotaResource, QuotaScope
+from django.db.models import Q, QuerySet
+
+from scheduling.domain.quota_usage import UNFINISHED, Usage, is_around, measure, units_below
+from scheduling.models import Job, Queue, Quota, QuotaLimit, QuotaResource, QuotaScope
 from tenants.domain.access import Actor, Verb, reads
 
 
@@ -45,51 +45,77 @@ def list_quotas(actor: Actor, *, unit_ids: Collection[UUID] | None = None) -> li
 
     What every user has is shown with the use of the one who uses most.
     """
-    rows = Quota.objects.visible_to(reads(actor, Verb.QUOTA_READ))
+    quotas = Quota.objects.visible_to(reads(actor, Verb.QUOTA_READ))
     if unit_ids is not None:
-        rows = rows.filter(unit__in=unit_ids)
-    found = rows.select_related("unit", "user").prefetch_related("limits")
-    return _with_use(found.order_by("unit__name", "unit", "scope", "user__username"), None)
+        quotas = quotas.filter(unit__in=unit_ids)
+    rows = QuotaLimit.objects.filter(quota__in=quotas.values("id"))
+    return _with_use(rows.order_by(*ORDER), None)
 
 
 def load_quota(actor: Actor, quota_id: UUID) -> QuotaView | None:
     """Return one quota; None if there is none that the actor may read."""
-    rows = Quota.objects.visible_to(reads(actor, Verb.QUOTA_READ)).filter(id=quota_id)
-    found = _with_use(rows.select_related("unit", "user").prefetch_related("limits"), None)
+    quotas = Quota.objects.visible_to(reads(actor, Verb.QUOTA_READ)).filter(id=quota_id)
+    found = _with_use(QuotaLimit.objects.filter(quota__in=quotas.values("id")), None)
     return found[0] if found else None
 
 
-def own_quotas(user_id: UUID, unit_ids: Collection[UUID]) -> list[QuotaView]:
-    """Return what counts a user's jobs in these units, with the user's own use where it does."""
-    return _with_use(quotas.around(unit_ids, user_id), user_id)
+def own_quotas(user_id: UUID, units: Q) -> list[QuotaView]:
+    """Return what counts a user's jobs in some units, with the user's own use where it does.
+
+    `units` says which, of a limit's `quota__unit__descendant_links__descendant`.
+    """
+    rows = QuotaLimit.objects.filter(
+        units, ~Q(quota__scope=QuotaScope.USER) | Q(quota__user=user_id)
+    )
+    limits = list(_joined(rows.order_by(*ORDER).distinct()))
+    own = {(one.quota.unit_id, user_id) for one in limits if one.quota.user_id is not None}
+    return _with_use([one for one in limits if is_around(one.quota, user_id, own)], user_id)
 
 
-def units_of_work(actor: Actor) -> set[UUID]:
-    """Return the units where somebody may submit, and those where jobs of theirs are live."""
-    if actor.user_id is None:
-        return set()
-    live = Job.objects.filter(UNFINISHED, owner=actor.user_id).values_list("unit", flat=True)
-    return {*reads(actor, Verb.JOB_CREATE).readable_units, *live.distinct()}
+def in_units(unit_ids: Collection[UUID]) -> Q:
+    """Return what `own_quotas` takes for these units."""
+    return Q(quota__unit__descendant_links__descendant__in=unit_ids)
 
 
-def _with_use(rows: Iterable[Quota], user_id: UUID | None) -> list[QuotaView]:
-    found = list(rows)
-    if not found:
+def where_one_works(actor: Actor) -> Q:
+    """Return what `own_quotas` takes for where somebody may submit or has jobs that are live."""
+    live = Job.objects.filter(UNFINISHED, owner=actor.user_id).values("unit")
+    return in_units(reads(actor, Verb.JOB_CREATE).readable_units) | Q(
+        quota__unit__descendant_links__descendant__in=live
+    )
+
+
+ORDER = ("quota__unit__name", "quota__unit", "quota__scope", "quota__user__username", "quota", "id")
+
+
+def _joined(rows: QuerySet[QuotaLimit]) -> QuerySet[QuotaLimit]:
+    return rows.select_related("quota__unit", "quota__user")
+
+
+def _with_use(
+    rows: QuerySet[QuotaLimit] | Sequence[QuotaLimit], user_id: UUID | None
+) -> list[QuotaView]:
+    """Put use beside limits: a query for the tree, and one each for jobs, holds and files."""
+    by_quota: dict[UUID, list[QuotaLimit]] = {}
+    for row in _joined(rows) if isinstance(rows, QuerySet) else rows:
+        by_quota.setdefault(row.quota_id, []).append(row)
+    if not by_quota:
         return []
+    found = [limits[0].quota for limits in by_quota.values()]
     below = units_below({quota.unit_id for quota in found})
-    limits = {quota.id: limits_of(quota) for quota in found}
-    wanted = {resource for one in limits.values() for resource in one}
+    wanted = {QuotaResource(one.resource) for limits in by_quota.values() for one in limits}
     usage = measure({unit for group in below.values() for unit in group}, wanted)
-    return [
-        QuotaView(
-            quota,
-            tuple(
-                Line(resource, _used(usage, quota, below[quota.unit_id], resource, user_id), limit)
-                for resource, limit in limits[quota.id].items()
-            ),
-        )
-        for quota in found
-    ]
+    views = []
+    for quota in found:
+        amounts = {QuotaResource(one.resource): one.amount for one in by_quota[quota.id]}
+        units = below[quota.unit_id]
+        lines = [
+            Line(resource, _used(usage, quota, units, resource, user_id), amounts[resource])
+            for resource in QuotaResource
+            if resource in amounts
+        ]
+        views.append(QuotaView(quota, tuple(lines)))
+    return views
 
 
 def _used(
@@ -113,4 +139,4 @@ def quotas_of_queue(actor: Actor, name: str) -> list[QuotaView]:
     unit_id = visible.order_by("created_at").values_list("unit_id", flat=True).first()
     if unit_id is None or actor.user_id is None:
         return []
-    return own_quotas(actor.user_id, [unit_id])
+    return own_quotas(actor.user_id, in_units([unit_id]))

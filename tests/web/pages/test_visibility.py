@@ -18,6 +18,8 @@ EVERYBODY = (
     "/cluster/",
     "/activity/",
     "/admin/images/",
+    "/admin/quotas/",
+    "/admin/secrets/",
     "/palette/",
     "/jobs/export.csv",
     "/jobs/newer/",
