@@ -10,19 +10,30 @@ import threading
 from datetime import datetime
 from uuid import UUID, uuid4
 
+from scheduling.domain import placement_rules
 from scheduling.domain.cycles import configuration_of
 from scheduling.domain.jobs import priority_of, request_of
 from scheduling.domain.queries.redaction import redact_fit, redact_ladder
-from scheduling.domain.snapshot import SnapshotCache, rules_of, runtime_wanted
+from scheduling.domain.snapshot import Rule, SnapshotCache, rules_of, runtime_wanted
 from scheduling.engine import explain as engine_explain
 from scheduling.engine import types as engine
 from scheduling.engine.explain import Fit, Ladder
 from scheduling.engine.tables import Memo
 from scheduling.lifecycle.states import SCHEDULABLE_PHASES
 from scheduling.models import Job, Queue
-from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
+
+PLACED_BY = {
+    "name",
+    "labels",
+    "affinity",
+    "template",
+    "cpu_limit_milli",
+    "memory_limit_bytes",
+}
+"""What `placement_rules` reads of a role."""
 
 
 class _Warm:
@@ -73,7 +84,7 @@ def explain_job(actor: Actor, job: Job, *, now: datetime) -> Ladder | None:
 def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
     """Return whether a job would start if it were submitted now; None without such a queue."""
     visible = Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ))
-    queue = visible.filter(name=spec.queue).order_by("created_at").first()
+    queue = visible.filter(name=spec.queue).select_related("unit").order_by("created_at").first()
     if queue is None:
         return None
     cache, memo, lock = WARM.of(queue.cluster_id)
@@ -84,28 +95,49 @@ def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
     return redact_fit(access.reads(actor, Verb.JOB_READ), found, own_queue=queue.name)
 
 
+def _asked_role(
+    role: RoleSpec,
+    spec: JobSpec,
+    queue: Queue,
+    units: tuple[UUID, UUID],
+    rules: tuple[Rule, ...],
+) -> engine.Role:
+    """Return a role as the snapshot would show it; `units`: the queue's unit and tenant."""
+    unit_id, tenant_id = units
+    part = role.model_dump(include=PLACED_BY)
+    return engine.Role(
+        name=role.name,
+        request=request_of(role),
+        replicas=role.replicas,
+        min_available=role.min_available,
+        node_selector=role.node_selector,
+        node_affinity=tuple(
+            tuple(engine.Requirement(*one) for one in term) for term in role.required_node_terms
+        ),
+        tolerations=tuple(
+            engine.Toleration(one.key, one.operator, one.value, one.effect)
+            for one in role.tolerations
+        ),
+        image=runtime_wanted({"image": role.image, "runtime": role.runtime}, unit_id, rules),
+        topology_policy=role.topology_policy,
+        labels=placement_rules.labels_of(
+            part, job_name=spec.name, queue=queue.name, tenant_id=tenant_id
+        ),
+        preferred_affinity=placement_rules.node_wishes(part),
+        pod_terms=placement_rules.neighbour_terms(part, tenant_id),
+        spread=placement_rules.spread_rules(part, tenant_id),
+        limits=placement_rules.limits_of(part),
+        ports=placement_rules.host_ports(part),
+    )
+
+
 def _asked(spec: JobSpec, queue: Queue, owner_id: UUID | None, now: datetime) -> engine.Job:
     """Return a job as the snapshot would show it a moment after its submission."""
     rules = rules_of(queue.cluster_id)
     unit_id = queue.unit_id or uuid4()
+    tenant_id = queue.unit.tenant_id if queue.unit is not None else unit_id
     roles = tuple(
-        engine.Role(
-            name=role.name,
-            request=request_of(role),
-            replicas=role.replicas,
-            min_available=role.min_available,
-            node_selector=role.node_selector,
-            node_affinity=tuple(
-                tuple(engine.Requirement(*one) for one in term) for term in role.required_node_terms
-            ),
-            tolerations=tuple(
-                engine.Toleration(one.key, one.operator, one.value, one.effect)
-                for one in role.tolerations
-            ),
-            image=runtime_wanted({"image": role.image, "runtime": role.runtime}, unit_id, rules),
-            topology_policy=role.topology_policy,
-        )
-        for role in spec.roles
+        _asked_role(role, spec, queue, (unit_id, tenant_id), rules) for role in spec.roles
     )
     tasks = tuple(
         engine.Task(key=f"asked-{role.name}-{index}", role=role.name, index=index)
@@ -125,4 +157,7 @@ def _asked(spec: JobSpec, queue: Queue, owner_id: UUID | None, now: datetime) ->
         sla_waiting_seconds=spec.sla_waiting_seconds,
         time_limit_seconds=spec.time_limit_seconds,
         preemptable=spec.preemptable,
+        topology=placement_rules.topology_rule(
+            spec.network_topology.model_dump() if spec.network_topology else None
+        ),
     )
