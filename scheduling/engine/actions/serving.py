@@ -12,7 +12,7 @@ from scheduling.engine.actions.topology import place_in_domains
 from scheduling.engine.reasons import WALLS, ReasonCode
 from scheduling.engine.session import Group, Session, Statement
 from scheduling.engine.tables import Shape, has_neighbour_rules
-from scheduling.engine.types import GangPhase, QueuePolicy, Reason
+from scheduling.engine.types import GangPhase, QueuePolicy, Reason, Reservation
 from scheduling.engine.views import JobView, QueueView, RoleView
 
 Key = tuple[object, ...]
@@ -258,9 +258,7 @@ def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
             return known
     own = session.give_up(job.key)
     if own is not None:
-        session.focus = session.nodes_of(own)
-        reason = place_job(session, job)
-        session.focus = None
+        reason = _place_in_own_room(session, job, own)
         if reason is not None:
             reason = place_job(session, job)
     else:
@@ -269,6 +267,22 @@ def serve_job(session: Session, job: JobView, misses: Misses) -> Reason | None:
         session.keep_rest(own, job)
     elif reason is not None:
         misses.note(job, reason)
+    return reason
+
+
+def _place_in_own_room(session: Session, job: JobView, own: Reservation) -> Reason | None:
+    """Place a job where room is kept for it.
+
+    Room that evictions made stays its own though the queue is above its share by now: it changed
+    hands inside the queue. Were the job refused, it would evict again, and its first room would
+    go back to those who were evicted.
+    """
+    borrowed = session.may_borrow
+    session.may_borrow = borrowed or own.reason == "evicted"
+    session.focus = session.nodes_of(own)
+    reason = place_job(session, job)
+    session.focus = None
+    session.may_borrow = borrowed
     return reason
 
 

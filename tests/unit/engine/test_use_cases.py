@@ -198,3 +198,21 @@ def test_the_largest_tasks_of_a_gang_are_placed_first_where_only_that_fits() -> 
     """)
 
     assert outcome.held == {"a/x": 5}
+
+
+def test_room_that_evictions_made_is_used_though_the_queue_is_above_its_share() -> None:
+    """The job of higher priority starts in the room made for it instead of evicting again."""
+    outcome = run(
+        """
+        nodes  n1: gpu=4
+        queue  a:
+        queue  b:
+        job    a/old: 4 x gpu=1 min=1 running n1*4 phase=Running sla=1
+        job    a/urgent: 1 x gpu=1 priority=2
+        job    b/large: 9 x gpu=1
+        """,
+        cycles=4,
+    )
+
+    assert outcome.evicted == []
+    assert outcome.held == {"a/old": 3, "a/urgent": 1}
