@@ -155,7 +155,7 @@ class Preparer:
         secret_environment = {
             name: environment.pop(name)
             for name, value in launch.secret_environment.items()
-            if environment.get(name) == value  # what the agent itself says of the task is no secret
+            if value in environment[name]  # else the agent's own word about the task took its place
         }
         spec = TaskSpec(
             attempt=launch.attempt,
