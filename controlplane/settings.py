@@ -237,7 +237,11 @@ ACCOUNT_EMAIL_VERIFICATION = "none"  # accounts are made by administrators, not 
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_PREVENT_ENUMERATION = True
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes", "webauthn"]
+# Addresses are given by administrators and not proven; a factor must not wait for that.
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_ADAPTER = "controlplane.accounts.MfaAdapter"
 MFA_TOTP_ISSUER = "Terrace"
+MFA_TOTP_TOLERANCE = 1  # periods of 30 s by which a phone's clock may differ
 SOCIALACCOUNT_ADAPTER = "controlplane.accounts.SocialAccountAdapter"
 SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {"openid_connect": {"APPS": []}}
 if env.is_set("OIDC_ISSUER"):

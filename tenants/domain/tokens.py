@@ -142,7 +142,7 @@ def revoke_token(
 
 
 def visible_tokens(actor: Actor) -> models.QuerySet[ApiToken]:
-    """Return the tokens that the actor may list: its own, and those of people in its units."""
+    """Return the tokens that the actor may list: its own, and those of accounts of its units."""
     tokens = ApiToken.objects.order_by("-created_at", "id")
     scope = reads(actor, Verb.TOKEN_READ)
     if scope.sees_everything:
@@ -151,6 +151,7 @@ def visible_tokens(actor: Actor) -> models.QuerySet[ApiToken]:
     units = below.values("descendant_id")
     # By subquery: a join with grants would list a token once for each grant.
     seen = models.Q(user__in=User.objects.filter(grants__unit__in=units).values("id"))
+    seen |= models.Q(user__in=User.objects.filter(is_service=True, home__in=units).values("id"))
     if actor.user_id and may(actor, Verb.TOKEN_READ, None, owner_id=actor.user_id):
         seen |= models.Q(user=actor.user_id)
     return tokens.filter(seen)

@@ -22,7 +22,7 @@ from scheduling.domain.org_preview import GrantEffect, UserChange
 from scheduling.domain.queries.people import state_of
 from tenants.domain import account_links, grants, tokens, users
 from tenants.domain.access import Verb, require
-from tenants.domain.errors import Invalid, NotFound, Problem
+from tenants.domain.errors import Invalid, Problem
 from tenants.models import AccountLink, GrantRole, OrgUnit, User
 
 DEFAULT_TOKEN_DAYS = 90
@@ -370,7 +370,7 @@ class GrantsView(ApiView):
         def give() -> tuple[int, dict[str, Any]]:
             grant = grants.give_grant(
                 actor=self.actor,
-                user=_account(wanted["user_id"]),
+                user=users.visible_user(self.actor, wanted["user_id"]),
                 role=GrantRole(wanted["role"]),
                 unit_id=wanted["unit_id"],
                 now=self.now,
@@ -380,14 +380,6 @@ class GrantsView(ApiView):
             return 201, dict(GrantOut(grant).data)
 
         return self.once(give)
-
-
-def _account(user_id: UUID) -> User:
-    """Return an account that may get a grant: any whose id is known, so that tenants can share."""
-    user = User.objects.filter(id=user_id).first()
-    if user is None:
-        raise NotFound("user")
-    return user
 
 
 class SightOut(serializers.Serializer[Any]):
@@ -438,7 +430,7 @@ class GrantPreviewView(ApiView):
         wanted = self.read(GrantIn)
         effect = org_preview.preview_grant(
             actor=self.actor,
-            user=_account(wanted["user_id"]),
+            user=users.visible_user(self.actor, wanted["user_id"]),
             role=GrantRole(wanted["role"]),
             unit_id=wanted["unit_id"],
             now=self.now,

@@ -27,6 +27,10 @@ LISTS = (
     "/queues/vision/",
     "/activity/",
     "/admin/images/",
+    "/admin/org/",
+    "/admin/people/",
+    "/admin/tokens/",
+    "/profile/",
     "/changes/",
 )
 TABS = ("", "tasks/", "timeline/", "logs/", "metrics/", "spec/", "events/", "files/")
