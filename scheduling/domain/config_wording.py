@@ -12,6 +12,7 @@ TEXTS: dict[str, Promise] = {
     "config_unknown_action": _("There is no action “{name}”. There are: {known}."),
     "config_no_tiers": _("At least one tier with plugins is needed."),
     "config_no_name": _("A name is missing here."),
+    "config_faulty_plugin": _("The installed plugin “{name}” could not be loaded: {detail}."),
     "config_unknown_plugin": _("There is no plugin “{name}”. There are: {known}."),
     "config_not_a_boolean": _("“{value}” is neither true nor false."),
     "config_not_a_duration": _("“{value}” is not a duration; write it like 90s, 15m or 1h30m."),
@@ -19,4 +20,9 @@ TEXTS: dict[str, Promise] = {
     "config_two_share_rules": _(
         "{plugins}: each of these says what a queue deserves; name only one of them."
     ),
+    "tier_name": _(
+        "“{name}” is not a tier's name: up to 63 small letters, digits and dashes, like “rack”."
+    ),
+    "tier_label": _("“{label}” is not the key of a label, such as “topology/rack”."),
+    "tier_repeated": _("“{name}” stands twice; each tier needs its own."),
 }

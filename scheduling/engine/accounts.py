@@ -49,6 +49,14 @@ class Admissions:
             for level in job.queue.path:
                 _add(self.inqueue, level, need, self.session.width)
 
+    def lapse(self, job: JobView) -> None:
+        """Take back what is booked for a job whose admission has lapsed."""
+        need = self.minimum(job.row)
+        if need is not None:
+            rest = [-max(n - a, 0) for n, a in zip(need, job.row.allocated, strict=True)]
+            for level in job.queue.path:
+                _add(self.inqueue, level, rest, self.session.width)
+
     def expected(self, queue: QueueView, d: int) -> int:
         """Return what the queue will hold once what was let in runs at its minimum."""
         waiting = self.inqueue.get(queue.name)

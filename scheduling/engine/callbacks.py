@@ -27,6 +27,7 @@ CALLBACKS = (
     "job_overdue",
     "job_enqueueable",
     "job_enqueued",
+    "job_lapsed",
     "predicate",
     "node_room",
     "node_order",
@@ -54,6 +55,7 @@ CALLBACKS = (
 
 FLAG_OF = {
     "job_enqueueable": "job_enqueued",
+    "job_lapsed": "job_enqueued",
     "gang_allocatable": "allocatable",
     "node_room": "predicate",
     "task_node_order": "node_order",

@@ -197,11 +197,7 @@ def _plugin(item: object, path: str, problems: list[ConfigProblem]) -> PluginCon
         problems.append(ConfigProblem(path, "no_name", {}))
         return None
     if name not in registry.PLUGINS:
-        problems.append(
-            ConfigProblem(
-                f"{path}.name", "unknown_plugin", {"name": name, "known": sorted(registry.PLUGINS)}
-            )
-        )
+        problems.append(_no_plugin(name, f"{path}.name"))
         return None
     disabled = set(DEFAULT_OFF)
     for key, value in item.items():
@@ -220,6 +216,14 @@ def _plugin(item: object, path: str, problems: list[ConfigProblem]) -> PluginCon
             disabled.add(flag)
     arguments = _arguments(item.get("arguments"), f"{path}.arguments", problems)
     return PluginConfig(name, arguments, frozenset(disabled))
+
+
+def _no_plugin(name: str, path: str) -> ConfigProblem:
+    """Say that a plugin is not known, or why an installed one could not be loaded."""
+    if name in registry.FAULTY:
+        detail = {"name": name, "detail": registry.FAULTY[name]}
+        return ConfigProblem(path, "faulty_plugin", detail)
+    return ConfigProblem(path, "unknown_plugin", {"name": name, "known": sorted(registry.PLUGINS)})
 
 
 def _arguments(value: object, path: str, problems: list[ConfigProblem]) -> dict[str, str]:

@@ -176,7 +176,7 @@ def _phases(session: Session) -> dict[str, GangPhase]:
     phases |= {
         key: phase
         for key, phase in session.phases.items()
-        if session.tables.rows[key].settled_phase is GangPhase.PENDING
+        if session.tables.rows[key].settled_phase in (GangPhase.PENDING, GangPhase.INQUEUE)
     }
     return dict(sorted(phases.items()))
 

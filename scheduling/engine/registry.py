@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 
 from scheduling.engine.actions import (
     allocate,
@@ -97,6 +98,34 @@ PLUGINS: dict[str, type[Plugin]] = {
 }
 
 
+ENTRY_POINTS = "terrace.scheduler.plugins"
+"""The group under which installed packages name plugins of their own."""
+
+FAULTY: dict[str, str] = {}
+"""Installed plugins that could not be loaded, and why; who names one is told so."""
+
+
+def load_installed() -> None:
+    """Register the plugins that installed packages offer under `ENTRY_POINTS`.
+
+    One that cannot be loaded, is no plugin, or takes the name of another one is left out and
+    noted in `FAULTY`: the others, and the clusters that do not name it, go on.
+    """
+    for found in sorted(entry_points(group=ENTRY_POINTS), key=lambda e: e.name):
+        try:
+            offered = found.load()
+        except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises
+            FAULTY[found.name] = f"{type(error).__name__}: {error}"
+            continue
+        if not (isinstance(offered, type) and issubclass(offered, Plugin)):
+            FAULTY[found.name] = f"{found.value} is no subclass of Plugin"
+        elif PLUGINS.get(found.name, offered) is not offered:
+            FAULTY[found.name] = "the name is taken by another plugin"
+        else:
+            offered.name = found.name
+            PLUGINS[found.name] = offered
+
+
 def action(name: str) -> Action:
     """Return the action of that name.
 
@@ -115,3 +144,6 @@ def plugin(name: str, known: Mapping[str, type[Plugin]] = PLUGINS) -> type[Plugi
     if name not in known:
         raise ValueError(f"unknown plugin {name!r}; known are {', '.join(sorted(known))}")
     return known[name]
+
+
+load_installed()

@@ -304,6 +304,8 @@ class Job:
     """For fair share among the users of a queue."""
     created_at: float = 0.0
     phase: GangPhase = GangPhase.PENDING
+    admitted_at: float | None = None
+    """When admission last let it in, if known."""
     is_runnable: bool = True
     """False while dependencies, suspension or a missing gate keep it out; it then gets no plan."""
     sla_waiting_seconds: float | None = None

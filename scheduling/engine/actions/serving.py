@@ -533,5 +533,5 @@ def admitted(session: Session) -> list[Group]:
     return [
         group
         for group in waiting_groups(session)
-        if group.first.job.phase is not GangPhase.PENDING or group.first.job.key in session.phases
+        if session.phases.get(group.first.job.key, group.first.job.phase) is not GangPhase.PENDING
     ]

@@ -171,6 +171,10 @@ class Capacity(Plugin):
         """Book a job that was let in."""
         self.admissions.admit(job)
 
+    def job_lapsed(self, job: JobView) -> None:
+        """Take a booking back that was not used."""
+        self.admissions.lapse(job)
+
     # -- taking back ----------------------------------------------------------------------------
 
     def preemptive(self, job: JobView, role: RoleView) -> bool:

@@ -63,6 +63,12 @@ class Overcommit(Plugin):
                 )
         return None
 
+    def job_lapsed(self, job: JobView) -> None:
+        """Take a booking back that was not used."""
+        if job.job.min_resources is not None:
+            need = self.session.tables.resources.row(job.job.min_resources)
+            self._add([-amount for amount in need])
+
     def job_enqueued(self, job: JobView) -> None:
         """Book a job that was let in."""
         if job.job.min_resources is not None:

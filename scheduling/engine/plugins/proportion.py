@@ -155,6 +155,10 @@ class Proportion(Plugin):
         """Book a job that was let in."""
         self.admissions.admit(job)
 
+    def job_lapsed(self, job: JobView) -> None:
+        """Take a booking back that was not used."""
+        self.admissions.lapse(job)
+
 
 def _ceiling(queue: QueueView) -> Row:
     """Return the queue's max; what is not stated, and cpu or memory of 0, is unlimited."""
