@@ -10,16 +10,19 @@ from controlplane.charts.chart import Chart
 from controlplane.charts.lines import line_chart
 from scheduling.domain.queries.jobs import Series
 
+MIB = 1024**2
 GIB = 1024**3
 
 
 def charts(series: Mapping[str, Sequence[Series]]) -> list[Chart]:
     """Return the charts for which something was measured; what was not is left out, not zero."""
     found = []
+    most = max((y for one in series.get("memory", ()) for _x, y in one.points), default=0.0)
+    memory = (" GiB", 1.0 / GIB) if most >= GIB else (" MiB", 1.0 / MIB)
     for name, title, unit, scale in (
         ("gpu", _("GPU"), " %", 1.0),
         ("cpu", _("CPU cores"), "", 1.0),
-        ("memory", _("Memory"), " GiB", 1.0 / GIB),
+        ("memory", _("Memory"), *memory),
     ):
         lines = [
             Series(one.name, tuple((x, y * scale) for x, y in one.points))

@@ -43,6 +43,18 @@ const MODULES = {
  */
 const started = new Map(Object.keys(MODULES).map((name) => [name, new WeakSet()]));
 
+/**
+ * A table that is wider than its place can be scrolled by keys as well.
+ *
+ * @param {ParentNode} root
+ */
+function reachScrolled(root) {
+  for (const wrap of root.querySelectorAll(".table-wrap")) {
+    if (wrap.scrollWidth > wrap.clientWidth) wrap.tabIndex = 0;
+    else wrap.removeAttribute("tabindex");
+  }
+}
+
 /** @param {ParentNode} root */
 export function init(root) {
   for (const [name, module] of Object.entries(MODULES)) {
@@ -54,6 +66,7 @@ export function init(root) {
     }
   }
   times.refresh(root);
+  reachScrolled(root);
 }
 
 document.documentElement.dataset.js = "true";
@@ -71,5 +84,6 @@ keys.init(document);
 times.init(document);
 stale.init();
 init(document);
+addEventListener("resize", () => reachScrolled(document));
 document.addEventListener("htmx:afterSettle", (event) => init(event.target));
 document.addEventListener("terrace:morphed", (event) => init(event.target));
