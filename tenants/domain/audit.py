@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -26,6 +27,8 @@ INSTALLATION = "installation"
 """The chain of what belongs to no tenant: settings, nodes, platform admins."""
 LONGEST_REASON = 500
 SEAL_BATCH = 5000
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""The request that is being answered; what it changes is recorded with it."""
 _SEAL_LOCK = 0x7E44ACE5EA1
 
 Snapshot = Mapping[str, Any]  # the fields of the subject that changed, as JSON
@@ -126,7 +129,7 @@ def _row(
         before=_as_json(act.before),
         after=_as_json(act.after),
         reason=reason,
-        request_id=request_id,
+        request_id=request_id or REQUEST_ID.get(),
     )
 
 

@@ -15,7 +15,7 @@ from django.test import Client
 from controlplane.audit_export import csv_lines
 from tenants.domain import audit
 from tenants.domain.access import SYSTEM, load_actor
-from tenants.models import OrgUnit, User
+from tenants.models import AuditRow, OrgUnit, User
 from tests.people import People
 from tests.web.api.conftest import As
 
@@ -203,3 +203,29 @@ def test_files_of_the_page_are_scoped(people: People, rows: None, client: Client
 
     assert [json.loads(line)["action"] for line in text.splitlines()] == ["job.cancel"]
     assert client.get("/activity/export/xml/").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("sent", "is_taken"), [("proxy-17", True), ("", False), ("x" * 65, False), ("a b\n", False)]
+)
+def test_change_is_recorded_with_the_id_of_its_request(
+    people: People, client: Client, sent: str, is_taken: bool
+) -> None:
+    """By page and by API the row has the id that the reply names; a damaged one is not taken."""
+    client.force_login(people.alice)
+    unit = {"parent_id": str(people.lab.id), "kind": "team"}
+    headers = {"X-Request-ID": sent.strip("\n")}
+
+    api = client.post(
+        "/api/v1/units", {**unit, "name": "one"}, content_type="application/json", headers=headers
+    )
+    page = client.post("/admin/quotas/edit/", _quota(people), headers=headers)
+
+    created, limited = AuditRow.objects.order_by("id")
+    assert (created.request_id, limited.request_id) == (api["X-Request-ID"], page["X-Request-ID"])
+    assert (api["X-Request-ID"] == sent) is is_taken
+    assert 1 <= len(limited.request_id) <= 64
+
+
+def _quota(people: People) -> dict[str, str]:
+    return {"unit": str(people.vision.id), "scope": "unit", "version": "0", "gpu": "1"}
