@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 from django.contrib import messages
@@ -14,6 +15,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
+from controlplane.charts import allocation as allocation_charts
 from controlplane.charts import bullets as bullet_charts
 from controlplane.charts import queue_tree as tree_chart
 from controlplane.forms import queues as forms
@@ -27,16 +29,19 @@ from scheduling.domain import queues as queue_domain
 from scheduling.domain.change_sets import Need
 from scheduling.domain.queries import change_sets as change_reading
 from scheduling.domain.queries import cluster as cluster_queries
+from scheduling.domain.queries import lending, operations
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.jobs import JobFilter, list_jobs
-from scheduling.domain.queries.queues import TreePart
+from scheduling.domain.queries.queues import QueueRow, TreePart
 from scheduling.domain.queue_changes import QueueEdit
-from scheduling.models import Cluster, Queue
+from scheduling.models import Cluster, Job, Queue
 from tenants.domain.access import Actor, Verb, reads
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 from tenants.models import OrgUnit
 
 SECTION = "pages:queue_tree"
+SHOWN_JOBS = 20
+SHOWN_SPAN = timedelta(hours=6)
 ACTIONS = {
     "open": (queue_domain.open_queue, gettext_lazy("The queue takes jobs again.")),
     "close": (
@@ -202,12 +207,10 @@ def _conflict(request: PageRequest, form: QueueForm, error: Conflict) -> HttpRes
 def detail(request: PageRequest, name: str) -> HttpResponse:
     """Show one queue: what it has, deserves and lends, what waits in it."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
-    queue = queue_queries.by_name(request.actor, cluster.id, name)
-    found = queue_queries.detail(request.actor, queue.id)
+    found = queue_queries.detail_named(request.actor, cluster.id, name, most=queue_queries.AT_ONCE)
     row = found.row
     capacity = _capacity(cluster)
-    waiting = list_jobs(request.actor, JobFilter(tab="waiting", queue=name), limit=20)
-    running = list_jobs(request.actor, JobFilter(tab="running", queue=name), limit=20)
+    running = list_jobs(request.actor, JobFilter(tab="running", queue=name), limit=SHOWN_JOBS)
     context = {
         "cluster": cluster,
         "queue": row,
@@ -220,11 +223,55 @@ def detail(request: PageRequest, name: str) -> HttpResponse:
             maximum=row.max,
             capacity=capacity,
         ),
-        "waiting": waiting.jobs,
+        "waiting": _waiting(request, row),
         "running": running.jobs,
         "now": now(),
     }
     return render_page(request, "queues/detail.html", context, section=SECTION)
+
+
+def _waiting(request: PageRequest, queue: QueueRow) -> Sequence[Job]:
+    """Return a leaf's waiting jobs in their order, of a group the newest of all below it."""
+    if queue.is_leaf:
+        return lending.waiting_in_order(request.actor, queue, limit=SHOWN_JOBS)
+    where = JobFilter(tab="waiting", queue=queue.name)
+    return list_jobs(request.actor, where, limit=SHOWN_JOBS).jobs
+
+
+@page
+def sharing(request: PageRequest, name: str) -> HttpResponse:
+    """Show who borrows and lends beside a queue, and what it held and deserved over time."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    queue = queue_queries.by_name(request.actor, cluster.id, name)
+    capacity = _capacity(cluster)
+    resource = forms.RESOURCES[0] if capacity.get(forms.RESOURCES[0]) else "cpu"
+    history = operations.allocation(
+        cluster, [(queue.id, queue.name)], now=now(), span=SHOWN_SPAN, resource=resource
+    )
+    context = {
+        "queue": queue,
+        "resource": resource,
+        "balances": _balances(request.actor, queue, capacity, resource),
+        "chart": allocation_charts.against_deserved(history),
+    }
+    if request.htmx:
+        return render(request, "queues/_sharing.html", context)
+    return render_page(request, "queues/sharing.html", context, section=SECTION)
+
+
+def _balances(
+    actor: Actor, queue: Queue, capacity: dict[str, int], resource: str
+) -> list[lending.Balance]:
+    """Compare a queue with its siblings, where the reader sees the parent and so all of them."""
+    if queue.parent_id is None:
+        return []
+    try:
+        parent = queue_queries.detail(actor, queue.parent_id)
+    except NotFound:
+        return []
+    owed = (parent.row.deserved or {}).get(resource)
+    total = capacity.get(resource, 0) if parent.row.parent_id is None or owed is None else owed
+    return lending.balances(parent.children, total, resource)
 
 
 def _capacity(cluster: Cluster) -> dict[str, int]:

@@ -38,7 +38,7 @@ def queue(request: PageRequest, name: str) -> HttpResponse:
         except (Conflict, Invalid) as error:
             messages.error(request, error_text(error))
         return HttpResponseRedirect(reverse("pages:queue_retire", args=[name]))
-    detail = queue_queries.detail(request.actor, found.id)
+    detail = queue_queries.detail(request.actor, found.id, most=0)
     contents = queue_draining.contents(found)
     context = {
         "queue": detail.row,

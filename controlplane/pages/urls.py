@@ -66,6 +66,7 @@ urlpatterns = [
     path("queues/", queues.tree, name="queue_tree"),
     path("queues/edit/", queues.edit, name="queue_edit"),
     path("queues/new/", queues.new, name="queue_new"),
+    path("queues/<path:name>/sharing/", queues.sharing, name="queue_sharing"),
     path("queues/<path:name>/retire/", retirement.queue, name="queue_retire"),
     path("queues/<path:name>/act/", queues.act, name="queue_act"),
     path("queues/<path:name>/", queues.detail, name="queue"),

@@ -14,7 +14,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from scheduling.domain import jobs, queues, quotas, topics
 from scheduling.domain.jobs import BulkResult
@@ -25,6 +25,7 @@ from tenants.domain import access, audit, notify, outbox
 from tenants.domain.access import Actor, Verb
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound, Problem
 
+SHOWN = 50
 AT_ONCE = 500
 """So many jobs are dealt with in one go; the others with the next."""
 
@@ -50,15 +51,14 @@ class Contents:
     """What a queue and all below it hold: what its end would concern."""
 
     below: tuple[Queue, ...]
+    """The first `SHOWN` by name."""
+    below_count: int
+    open_below: int
+    """How many queues below it are open and would be closed along."""
     waiting: int
     running: int
     ever: int
     """Jobs of the queue itself, finished ones too: with any, it stays for its history."""
-
-    @property
-    def open_below(self) -> int:
-        """How many queues below it are open and would be closed along."""
-        return sum(queue.state == QueueState.OPEN for queue in self.below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class _Deed:
 
 
 def contents(queue: Queue) -> Contents:
-    """Count what a queue and all below it hold: three queries."""
+    """Count what a queue and all below it hold: four queries."""
     inside = QueueClosure.objects.filter(ancestor=queue).values("descendant_id")
     counts: dict[str, int] = dict(
         JobCount.objects.filter(queue__in=inside)
@@ -92,8 +92,13 @@ def contents(queue: Queue) -> Contents:
     )
     waiting = counts.pop(JobPhase.PENDING, 0)
     below = Queue.objects.filter(id__in=inside).exclude(id=queue.id).order_by("name")
+    sums = below.order_by().aggregate(
+        all=Count("id"), open=Count("id", filter=Q(state=QueueState.OPEN))
+    )
     return Contents(
-        below=tuple(below[:AT_ONCE]),
+        below=tuple(below[:SHOWN]),
+        below_count=sums["all"],
+        open_below=sums["open"],
         waiting=waiting,
         running=sum(counts.values()),
         ever=Job.objects.filter(queue=queue).count(),

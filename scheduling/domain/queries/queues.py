@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,7 @@ from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum, Window
 from django.db.models.functions import RowNumber
 
-from scheduling.models import JobCount, Queue, QueueClosure, QueueShare
+from scheduling.models import JobCount, Queue, QueueShare
 from scheduling.models.job import JobPhase
 from scheduling.models.queue import QueueState
 from tenants.domain import access
@@ -184,25 +184,48 @@ def _reachable(tops: Iterable[UUID], links: Iterable[tuple[UUID, UUID | None]]) 
     return reached
 
 
-def detail(actor: Actor, queue_id: UUID) -> QueueDetail:
-    """Return a queue with its path and children; five queries.
+def detail(actor: Actor, queue_id: UUID, *, most: int | None = None) -> QueueDetail:
+    """Return a queue with its path and the first `most` of its children by name (default: all).
+
+    Seven queries, and work by these rows, whatever lies below them.
 
     Raises:
         NotFound: the actor does not see the queue.
     """
-    inside = QueueClosure.objects.filter(ancestor=queue_id).values("descendant_id")
-    rows = _rows(actor, _visible(actor).filter(id__in=inside))
-    row = next((row for row in rows if row.id == queue_id and not row.is_path_only), None)
-    if row is None:
+    one = Queue.objects.filter(id=queue_id)
+    return _detail(actor, one, lambda row: row.id == queue_id, most)
+
+
+def detail_named(
+    actor: Actor, cluster_id: UUID, name: str, *, most: int | None = None
+) -> QueueDetail:
+    """Do as `detail` for the queue of that name.
+
+    Raises:
+        NotFound: there is none that the actor sees.
+    """
+    one = Queue.objects.filter(cluster_id=cluster_id, name=name)
+    return _detail(actor, one, lambda row: row.name == name, most)
+
+
+def _detail(
+    actor: Actor, one: QuerySet[Queue], is_it: Callable[[QueueRow], bool], most: int | None
+) -> QueueDetail:
+    below = Queue.objects.filter(parent__in=one.values("id")).order_by("name").values("id")
+    wanted = _visible(actor).filter(Q(id__in=one.values("id")) | Q(id__in=below[:most]))
+    rows = _rows(actor, wanted, is_whole=False)
+    # Where the reader sees only what lies below it, the queue is not among the rows, or by name.
+    top = next((row for row in rows if is_it(row) and not row.is_path_only), None)
+    if top is None:
         raise NotFound("queue")
     names = {each.id: (each.name, each.parent_id) for each in rows}
     path: list[str] = []
-    above: UUID | None = queue_id
+    above: UUID | None = top.id
     while above is not None:
         name, above = names[above]
         path.insert(0, name)
-    children = tuple(each for each in rows if each.parent_id == queue_id)
-    return QueueDetail(row, tuple(path), children)
+    children = tuple(each for each in rows if each.parent_id == top.id)
+    return QueueDetail(top, tuple(path), children)
 
 
 def by_name(actor: Actor, cluster_id: UUID, name: str) -> Queue:
@@ -247,11 +270,12 @@ def _rows(actor: Actor, seen: QuerySet[Queue], *, is_whole: bool = True) -> list
     units = {queue.id: queue.unit_id for queue in (*visible, *hidden)}
     ids = seen.order_by().values("id")  # asked again as a subquery: a list of ids may be long
     above_ids = frozenset(parent for parent in parents.values() if parent is not None)
+    below = {} if is_whole else _weights_below(shown)
     context = _Context(
         parents=parents,
         units=units,
-        groups=above_ids if is_whole else above_ids | _with_children(shown),
-        weights=_weight_shares(visible) if is_whole else _weight_shares_below(visible, shown),
+        groups=above_ids | below.keys(),
+        weights=_weight_shares(visible, below),
         depths=_depths(parents),
         shares={share.queue_id: share for share in QueueShare.objects.filter(queue__in=ids)},
         counts=_counts(ids, parents) if is_whole else _subtree_counts(shown),
@@ -262,12 +286,16 @@ def _rows(actor: Actor, seen: QuerySet[Queue], *, is_whole: bool = True) -> list
     return _in_order(rows)
 
 
-def _weight_shares(visible: Collection[Queue]) -> dict[UUID, float]:
-    """Return weight / sum of the siblings' weights below parents that are visible themselves."""
+def _weight_shares(visible: Collection[Queue], below: Mapping[UUID, int]) -> dict[UUID, float]:
+    """Return weight / sum of the siblings' weights below parents that are visible themselves.
+
+    `below` has the sums where not all siblings are among the rows.
+    """
     shown = {queue.id for queue in visible}
     sums: dict[UUID | None, int] = defaultdict(int)
     for queue in visible:
         sums[queue.parent_id] += queue.weight
+    sums.update(below)
     return {
         queue.id: queue.weight / sums[queue.parent_id]
         for queue in visible
@@ -275,26 +303,10 @@ def _weight_shares(visible: Collection[Queue]) -> dict[UUID, float]:
     }
 
 
-def _with_children(shown: Collection[UUID]) -> frozenset[UUID]:
-    """Return which of these queues have others below them."""
-    below = Queue.objects.filter(parent__in=shown).order_by()
-    return frozenset(parent for parent in below.values_list("parent_id", flat=True).distinct())
-
-
-def _weight_shares_below(visible: Collection[Queue], shown: Collection[UUID]) -> dict[UUID, float]:
-    """Do as `_weight_shares` where not all siblings are among the rows."""
-    parents = {queue.parent_id for queue in visible} & set(shown)
-    sums: dict[UUID | None, int] = dict(
-        Queue.objects.filter(parent__in=parents)
-        .order_by()
-        .values_list("parent_id")
-        .annotate(all=Sum("weight"))
-    )
-    return {
-        queue.id: queue.weight / sums[queue.parent_id]
-        for queue in visible
-        if queue.parent_id in parents
-    }
+def _weights_below(shown: Collection[UUID]) -> dict[UUID, int]:
+    """Return, for those of the queues that have others below them, the sum of their weights."""
+    sums = Queue.objects.filter(parent__in=shown).order_by().values_list("parent_id")
+    return {parent: weight for parent, weight in sums.annotate(all=Sum("weight")) if parent}
 
 
 def _subtree_counts(shown: Collection[UUID]) -> dict[UUID, tuple[int, int]]:

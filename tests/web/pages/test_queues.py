@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from controlplane.pages.fragments import queue_rows
+from scheduling.domain import samples
 from scheduling.domain.queries import queues as queue_queries
-from scheduling.models import ChangeSet, Queue
+from scheduling.models import ChangeSet, Job, Queue, QueueShare
 from tenants.domain.access import load_actor
 from tenants.models import AuditRow, User
+from tests.factories.demo import make_job
 from tests.web.pages.conftest import Site
 
 Browse = Callable[[User], Client]
@@ -221,3 +225,61 @@ def test_refused_change_is_shown_beside_the_tree(site: Site, browse: Browse) -> 
     page = browse(site.people.root).get("/queues/").content.decode()
 
     assert "A planned change was refused" in page
+
+
+def test_siblings_borrow_and_lend(site: Site, browse: Browse) -> None:
+    """Of 8 GPUs vision's even share is two thirds; who holds more borrows, who less lends."""
+    for queue, milli in ((site.vision, 7000), (site.mill, 1000)):
+        QueueShare.objects.create(
+            queue=queue,
+            deserved={GPU: 4000},
+            allocated={GPU: milli},
+            requested={},
+            updated_at=site.now,
+        )
+
+    page = browse(site.people.root).get("/queues/vision/sharing/")
+    others = browse(site.people.alice).get("/queues/vision/sharing/")
+
+    told = [(one.queue, one.even, one.borrowed, one.lent) for one in page.context["balances"]]
+    assert told == [("mill", 2667, 0, 1667), ("vision", 5333, 1667, 0)]
+    assert others.context["balances"] == []
+    assert "mill" not in others.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("policy", "order"),
+    [("priority", ["urgent", "bobs-training"]), ("fifo", ["bobs-training", "urgent"])],
+)
+def test_waiting_jobs_stand_in_their_order(
+    site: Site, browse: Browse, policy: str, order: list[str]
+) -> None:
+    """The waiting list is in the order of the queue's policy."""
+    Queue.objects.filter(id=site.robots.id).update(policy=policy)
+    urgent = make_job(site.robots, site.people.bob, "urgent", site.now)
+    Job.objects.filter(id=urgent.id).update(
+        priority=100, created_at=site.bobs.created_at + timedelta(seconds=5)
+    )
+
+    page = browse(site.people.bob).get("/queues/robots/")
+
+    assert [job.name for job in page.context["waiting"]] == order
+
+
+def test_queue_over_time_is_drawn(site: Site, browse: Browse) -> None:
+    """What a queue held and deserved is drawn from its samples; without any it says so."""
+    client = browse(site.people.bob)
+    before = client.get("/queues/robots/sharing/").context["chart"]
+    QueueShare.objects.create(
+        queue=site.robots,
+        deserved={GPU: 4000},
+        allocated={GPU: 3000},
+        requested={},
+        updated_at=site.now,
+    )
+    samples.take(now=timezone.now() - timedelta(minutes=10))
+
+    chart = client.get("/queues/robots/sharing/").context["chart"]
+
+    assert before is None
+    assert [trace["y"][-1] for trace in chart.data] == [3.0, 4.0]
