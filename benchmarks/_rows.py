@@ -73,6 +73,8 @@ class Rows:
             admin_username=USERNAME, admin_password=secrets.token_urlsafe(), now=database_now()
         )
         self.admin: User = made.admin
+        self.admin.must_change_password = False
+        self.admin.save(update_fields=["must_change_password"])
         self.actor: Actor = load_actor(made.admin)
         self.cluster: Cluster = made.cluster
         self.nodes: list[Node] = []

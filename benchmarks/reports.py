@@ -20,10 +20,10 @@ from worker.gateway import border
 from worker.protocol import AttemptReport, Report
 
 MUST_A_SECOND = 5_000.0
-STATES: tuple[tuple[str, dict[str, int]], ...] = (
-    ("Starting", {}),
-    ("Running", {}),
-    ("Exited", {"exit_code": 0}),
+STATES: tuple[tuple[str, int | None], ...] = (
+    ("Starting", None),
+    ("Running", None),
+    ("Exited", 0),
 )
 
 
@@ -58,10 +58,13 @@ def main() -> None:
     if lines != reports:
         raise SystemExit(f"{reports} reports left {lines} lines of history")
     emit(
-        "status reports to committed rows, a second", reports / wall, MUST_A_SECOND,
-        reports=reports, cpu_ms_a_report=round(cpu * 1000 / reports, 3),
+        "status reports to committed rows, a second",
+        reports / wall,
+        MUST_A_SECOND,
+        reports=reports,
+        cpu_ms_a_report=round(cpu * 1000 / reports, 3),
         a_second_of_cpu=round(reports / cpu),
-    )  # fmt: skip
+    )
 
 
 def _as_bound() -> None:
@@ -90,12 +93,12 @@ def _frames() -> list[tuple[UUID, str]]:
                     session="benchmark",
                     seq=seq,
                     attempts=[
-                        AttemptReport(str(one), state, time.time(), **more) for one in attempts
+                        AttemptReport(str(one), state, time.time(), exit_code) for one in attempts
                     ],
                 )
             ),
         )
-        for seq, (state, more) in enumerate(STATES, start=1)
+        for seq, (state, exit_code) in enumerate(STATES, start=1)
         for node_id, attempts in by_node.items()
     ]
 

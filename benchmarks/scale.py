@@ -48,19 +48,26 @@ def main() -> None:
     shape = {"nodes": given.nodes, "running": given.jobs * 100, "pending": given.pending}
     idle = _in_a_process("idle")
     emit(
-        "idle cycle, p99 ms", idle["p99_ms"], 50.0, **shape,
+        "idle cycle, p99 ms",
+        idle["p99_ms"],
+        50.0,
+        **shape,
         **{name: idle[name] for name in ("median_ms", "cpu_p99_ms", "cpu_median_ms", "queries")},
-    )  # fmt: skip
+    )
     emit("scheduler memory, MiB", idle["memory_mib"], 600 * 1_000_000 / MIB, **shape)
     rows.submit("more", 20_000, cpu_milli=8_000)
     rows.submit("fitting", 100, tasks=100, cpu_milli=100)
     rows.settle()
     start = _in_a_process("start")
     emit(
-        "scheduler start to first bind, s", start["seconds"], 10.0,
-        cpu_seconds=start["cpu_seconds"], parts=start["parts"], bound=start["bound"],
+        "scheduler start to first bind, s",
+        start["seconds"],
+        10.0,
+        cpu_seconds=start["cpu_seconds"],
+        parts=start["parts"],
+        bound=start["bound"],
         tasks=given.jobs * 100 + given.pending + 30_000,
-    )  # fmt: skip
+    )
 
 
 def _in_a_process(part: str) -> dict[str, float]:

@@ -43,6 +43,7 @@ from tenants.domain.access import load_actor  # noqa: E402 -- Django first
 PATIENCE_SECONDS = 120.0
 MUST_MS = 500.0
 NODES = 4
+BUSY = 503
 UVICORN = ("-m", "uvicorn", "--no-access-log", "--lifespan=off", "--ws=websockets-sansio")
 CELERY = ("-m", "celery", "-A", "worker.app")
 WORKER = (*CELERY, "worker", "--without-gossip", "--without-mingle", "--loglevel=WARNING")
@@ -165,8 +166,12 @@ def submit(client: httpx.Client, number: int) -> tuple[str, float, float]:
     """Post one job; return its name, when it was sent and for how long the POST took."""
     name = f"bench-{number}"
     role = {"name": "main", "command": ["true"], "cpu": "100m", "memory": "64Mi"}
+    document = {"name": name, "queue": "default", "roles": [role]}
     sent = time.time()
-    reply = client.post("/api/v1/jobs", json={"name": name, "queue": "default", "roles": [role]})
+    reply = client.post("/api/v1/jobs", json=document)
+    while reply.status_code == BUSY:  # it asks to be tried again; the time counts
+        time.sleep(float(reply.headers["Retry-After"]))
+        reply = client.post("/api/v1/jobs", json=document)
     reply.raise_for_status()
     return name, sent, time.time() - sent
 
@@ -201,13 +206,17 @@ def main() -> None:
         names = [name for name, _, _ in posts]
         started = Attempt.objects.filter(job__name__in=names, started_at__isnull=False)
         _wait(lambda: started.count() == options.jobs)
-        running_at = dict(started.values_list("job__name", "started_at"))
+        running_at = {
+            name: at.timestamp()
+            for name, at in started.values_list("job__name", "started_at")
+            if at is not None
+        }
         spent = {
             name: round((seconds - used[name]) * 1000 / options.jobs, 1)
             for name, seconds in cpu_seconds(parts).items()
         }
     posted = sorted(seconds * 1000 for _, _, seconds in posts)
-    waits = sorted((running_at[name].timestamp() - sent) * 1000 for name, sent, _ in posts)
+    waits = sorted((running_at[name] - sent) * 1000 for name, sent, _ in posts)
     for what, values, must in (
         ("POST of a job, p99 ms", posted, 300.0),
         ("POST to RUNNING committed, p99 ms", waits, MUST_MS),

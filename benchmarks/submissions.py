@@ -76,9 +76,13 @@ def main() -> None:
 def _emit(name: str, count: int, begun: float, used: float, must: float) -> None:
     wall, cpu = time.perf_counter() - begun, time.process_time() - used
     emit(
-        name, count / wall, must, jobs=count, cpu_ms_a_job=round(cpu * 1000 / count, 3),
+        name,
+        count / wall,
+        must,
+        jobs=count,
+        cpu_ms_a_job=round(cpu * 1000 / count, 3),
         a_second_of_cpu=round(count / cpu),
-    )  # fmt: skip
+    )
 
 
 def _job(name: str) -> dict[str, object]:

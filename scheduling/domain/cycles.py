@@ -56,9 +56,12 @@ class Configuration:
 
     def current(self, scope: str, epoch: int) -> Config:
         """Return the configuration in force, read again when the cluster's row changed."""
+        with connection.cursor() as cursor:
+            statement = "SELECT version FROM scheduling_cluster WHERE id = %s"
+            cursor.execute(statement, [self.cluster_id])
+            if cursor.fetchone() == (self._version,):
+                return self._config
         row = Cluster.objects.only("version", "scheduler_config").get(id=self.cluster_id)
-        if row.version == self._version:
-            return self._config
         self._version = row.version
         if not row.scheduler_config.strip():
             self._config = DEFAULT_CONFIG

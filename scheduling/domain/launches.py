@@ -179,7 +179,9 @@ class _Known:
         }
         self.holds = {hold.attempt_id: hold for hold in Hold.objects.filter(attempt__in=listed)}
         self.devices: defaultdict[UUID, list[str]] = defaultdict(list)
-        held = DeviceHold.objects.filter(hold__attempt__in=listed, released_at__isnull=True)
+        # A task without GPU and without resources of other names holds no device.
+        holders = [one.id for one in self.holds.values() if one.gpu_milli or one.extended]
+        held = DeviceHold.objects.filter(hold__in=holders, released_at__isnull=True)
         for attempt_id, uuid in held.order_by("device__index").values_list(
             "hold__attempt_id", "device__uuid"
         ):

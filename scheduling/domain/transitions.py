@@ -736,9 +736,10 @@ class Batch:
         for role in Role.objects.filter(job__in=jobs).order_by("position"):
             roles[role.job_id].append(role)
         delayed: dict[UUID, list[DelayedAction]] = {job.id: [] for job in jobs}
-        waiting = DelayedAction.objects.filter(job__in=jobs, state="waiting")
-        for row in waiting.select_related("task").order_by("id"):
-            delayed[row.job_id].append(row)
+        if _have_delayed(delayed.keys()):
+            waiting = DelayedAction.objects.filter(job__in=jobs, state="waiting")
+            for row in waiting.select_related("task").order_by("id"):
+                delayed[row.job_id].append(row)
         for job in jobs:
             self.works[job.id] = JobWork(self, job, roles[job.id], delayed[job.id])
         return [self.works[job_id] for job_id in job_ids if job_id in self.works]
@@ -850,6 +851,17 @@ def _counts(role: Role) -> values.TaskCounts:
         succeeded=role.tasks_succeeded,
         failed=role.tasks_failed,
     )
+
+
+def _have_delayed(job_ids: Collection[UUID]) -> bool:
+    """Whether any action waits for its time; most jobs have none, so this is asked first."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM scheduling_delayedaction"
+            " WHERE job_id = ANY(%s) AND state = 'waiting')",
+            [list(job_ids)],
+        )
+        return bool(cursor.fetchone()[0])
 
 
 def _outbox_line(message: outbox.Message, now: datetime) -> OutboxLine:

@@ -6,10 +6,12 @@ as done. `key` is what makes its effect happen once.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -86,6 +88,29 @@ def hint(what: str, kind: str, *, now: datetime) -> None:
     publish(topic=LIVE, key="", payload={"hints": [[what, kind]]}, now=now)
 
 
+class Due(NamedTuple):
+    """A message that is due, only looked at."""
+
+    id: int
+    topic: str
+    payload: Mapping[str, Any]
+
+
+def due(limit: int, now: datetime) -> list[Due]:
+    """Return up to `limit` due messages for the relay, oldest first, without taking them.
+
+    Enough for hints: one relay at a time holds the lease, and a hint heard twice does no harm.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, topic, payload FROM tenants_outboxrow"
+            " WHERE node IS NULL AND NOT is_dead AND not_before <= %s"
+            " ORDER BY not_before, id LIMIT %s",
+            [now, limit],
+        )
+        return [Due(row, topic, json.loads(payload)) for row, topic, payload in cursor.fetchall()]
+
+
 def claim(limit: int, now: datetime) -> list[OutboxRow]:
     """Take up to `limit` due messages for the relay, oldest first; each counts as one try.
 
@@ -125,7 +150,9 @@ def release_node_commands(node_id: UUID, now: datetime) -> int:
 
 def done(ids: Iterable[int]) -> int:
     """Delete delivered messages; return how many there were."""
-    return OutboxRow.objects.filter(id__in=list(ids)).delete()[0]
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM tenants_outboxrow WHERE id = ANY(%s)", [list(ids)])
+        return int(cursor.rowcount)
 
 
 def failed(row: OutboxRow, error: str, now: datetime) -> None:

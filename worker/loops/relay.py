@@ -19,10 +19,13 @@ from scheduling.domain.clock import database_now
 from tenants.domain import audit, idempotency, notify, outbox
 from tenants.models import OutboxRow
 from worker.loops.base import HeldLease
+from worker.loops.stopping import STOPPING
 
 log = structlog.get_logger(__name__)
 
 SCOPE = "relay"
+GATHER_SECONDS = 0.04
+"""After a wake-up, wait so long for its like: pages draw no more than 4 frames a second anyway."""
 CLAIM_LIMIT = 500
 HOUSEKEEPING_SECONDS = 1.0
 
@@ -56,23 +59,34 @@ class RelayLoop:
 
     def wait(self, seconds: float) -> None:
         """Wait for a message, unless more than one batch was due."""
-        if self._listener is not None and not self._is_more:
-            self._listener.wait(seconds)
+        if self._listener is not None and not self._is_more and self._listener.wait(seconds):
+            STOPPING.wait(GATHER_SECONDS)
 
     def turn(self, lease: HeldLease) -> None:
         """Deliver one batch, and keep house once a second."""
-        rows = outbox.claim(CLAIM_LIMIT, database_now())
-        self._is_more = len(rows) == CLAIM_LIMIT
-        live = [row for row in rows if row.topic == topics.OUTBOX_TOPIC]
-        self._publish(live)
-        others = [row for row in rows if row.topic != topics.OUTBOX_TOPIC]
-        delivered = [row for row in others if self._deliver(row, lease)]
-        if rows:
+        now = database_now()
+        due = outbox.due(CLAIM_LIMIT, now)
+        self._is_more = len(due) == CLAIM_LIMIT
+        live = [row for row in due if row.topic == topics.OUTBOX_TOPIC]
+        if live:
+            self._publish(live)
             with leases.fenced(scope=lease.scope, epoch=lease.epoch):
-                outbox.done(row.id for row in (*live, *delivered))
+                outbox.done(row.id for row in live)
+        if len(live) < len(due):
+            self._carry_out(lease)
         self._keep_house(lease)
 
-    def _publish(self, rows: Sequence[OutboxRow]) -> None:
+    def _carry_out(self, lease: HeldLease) -> None:
+        """Deliver what is more than a hint: claimed before, so that a failed try counts."""
+        rows = outbox.claim(CLAIM_LIMIT, database_now())
+        live = [row for row in rows if row.topic == topics.OUTBOX_TOPIC]
+        self._publish([outbox.Due(row.id, row.topic, row.payload) for row in live])
+        others = [row for row in rows if row.topic != topics.OUTBOX_TOPIC]
+        delivered = [row for row in others if self._deliver(row, lease)]
+        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+            outbox.done(row.id for row in (*live, *delivered))
+
+    def _publish(self, rows: Sequence[outbox.Due]) -> None:
         """Publish hints, each topic and kind of the batch once, under its newest number."""
         latest = dict(_hints(rows))
         if not latest or self._redis is None:
@@ -107,7 +121,7 @@ class RelayLoop:
         )
 
 
-def _hints(rows: Iterable[OutboxRow]) -> Iterable[tuple[tuple[str, str], int]]:
+def _hints(rows: Iterable[outbox.Due]) -> Iterable[tuple[tuple[str, str], int]]:
     for row in sorted(rows, key=lambda row: row.id):
         for topic, kind in row.payload["hints"]:
             yield (topic, kind), row.id
