@@ -35,15 +35,27 @@ NAMES = {"running_jobs": "running_jobs", "queued_jobs": "queued_jobs", "nvidia.c
 def listing(request: PageRequest) -> HttpResponse:
     """Show the quotas that the viewer may read, with their use, and what counts the viewer."""
     actor = request.actor
-    found = list_quotas(actor)
+    unit = _unit_of(request)
+    found = list_quotas(actor, unit_ids=None if unit is None else [unit.id])
     editable = _editable_units(actor)
     context = {
         "views": found,
+        "unit": unit,
         "own": own_quotas(request.user.pk, where_one_works(actor)),
         "may_edit": bool(editable),
         "editable": {view.quota.id for view in found if _edited_at(view.quota) in editable},
     }
     return render_page(request, "admin_quotas/list.html", context, section=SECTION)
+
+
+def _unit_of(request: PageRequest) -> OrgUnit | None:
+    """Return the unit that the address narrows the list to, if the viewer may read its quotas."""
+    try:
+        unit_id = UUID(request.GET.get("unit", ""))
+    except ValueError:
+        return None
+    require(request.actor, Verb.QUOTA_READ, unit_id, what="org unit")
+    return OrgUnit.objects.get(id=unit_id)
 
 
 @page

@@ -77,6 +77,20 @@ def test_other_tenants_quotas_are_not_shown(site: Site, browse: Browse) -> None:
     assert client.get(f"/admin/quotas/edit/?quota={quota.id}").status_code == 404
 
 
+def test_list_is_narrowed_to_a_unit_that_one_may_read(site: Site, browse: Browse) -> None:
+    """A unit's page leads to its quotas; of another tenant's unit there is no such page."""
+    limit(site, site.people.vision, {R.GPU: 4000}, QuotaScope.UNIT)
+    limit(site, site.people.robots, {R.GPU: 9000}, QuotaScope.UNIT)
+    path = f"/admin/quotas/?unit={site.people.robots.id}"
+
+    words = text_of(browse(site.people.alice).get(path))
+
+    assert "Quotas of robots" in words
+    assert "GPUs: 0 of 9" in words
+    assert "GPUs: 0 of 4" not in words
+    assert browse(site.people.charlie).get(path).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("name", "status"), [("root", 200), ("alice", 200), ("bob", 403), ("charlie", 404)]
 )
