@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import PODS_DIM, Shape
+from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, PODS_DIM, Bools, Shape
 from scheduling.engine.types import PluginConfig
 
 Rule = tuple[str, float]
 """MostAllocated or LeastAllocated, and its weight."""
+
+SCORING_TYPE = "volcano.sh/resource-strategy-scoring-type"
+SCORING_WEIGHT = "volcano.sh/resource-strategy-weight"
 
 DEFAULT_RESOURCES: dict[str, dict[str, Any]] = {
     "cpu": {"type": "LeastAllocated", "weight": 1},
@@ -27,8 +30,11 @@ class ResourceStrategyFit(Plugin):
     Arguments: `resourceStrategyFitWeight` (10), `resources` {name or prefix*: {type, weight}}
     (default: cpu and memory, LeastAllocated), and `sra` {enable, resources, weight,
     resourceWeight}: 100 x weight x (1 - weights of the listed resources that the node has / all);
-    0 where the node lacks a resource that is asked for.
-    Source: Volcano pkg/scheduler/plugins/resource-strategy-fit, without `proportional`.
+    0 where the node lacks a resource that is asked for. `proportional` {enable, resources,
+    resourceProportion {"<resource>.cpu", "<resource>.memory"}}: tasks that ask for none of the
+    resources leave so many cores and GB idle for each idle unit of them. A role's annotations
+    `volcano.sh/resource-strategy-scoring-type` and `-weight` (JSON) go before the arguments.
+    Source: Volcano pkg/scheduler/plugins/resource-strategy-fit.
     """
 
     name = "resource-strategy-fit"
@@ -43,6 +49,46 @@ class ResourceStrategyFit(Plugin):
             if rule is not None and d != PODS_DIM:
                 self.rules[d] = (str(rule["type"]), float(rule.get("weight", 1)))
         self.sra = json.loads(self.arguments.get("sra", "null")) or {}
+        proportional = json.loads(self.arguments.get("proportional", "null")) or {}
+        self.rates = self._rates(proportional) if proportional.get("enable") else {}
+        self.node_room = self._node_room if self.rates else None
+
+    def _rates(self, stated: Mapping[str, Any]) -> dict[int, tuple[float, float]]:
+        """Return resource -> cpu and memory to leave idle for each thousandth of it."""
+        index = self.session.tables.resources.index
+        rates: Mapping[str, float] = stated.get("resourceProportion", {})
+        names = [n.strip() for n in str(stated.get("resources", "")).split(",")]
+        return {
+            index[n]: (float(rates.get(f"{n}.cpu", 0)), float(rates.get(f"{n}.memory", 0)) * 1e6)
+            for n in names
+            if n in index
+        }
+
+    def _node_room(self, shape: Shape, nodes: Any) -> Bools:
+        """Return bool: nodes where enough stays idle for the scarce resources."""
+        free = self.session.free
+        fits: Bools = np.ones(len(free[CPU_DIM][nodes]), dtype=bool)
+        if any(shape.request[d] for d in self.rates):
+            return fits
+        for d, (cpu, memory) in self.rates.items():
+            idle = np.maximum(free[d][nodes], 0)
+            fits &= free[CPU_DIM][nodes] - shape.request[CPU_DIM] >= idle * cpu
+            fits &= free[MEMORY_DIM][nodes] - shape.request[MEMORY_DIM] >= idle * memory
+        return fits
+
+    def _rules_for(self, shape: Shape) -> dict[int, Rule]:
+        """Return the rules of the role's own annotations, or the configured ones."""
+        kind = shape.annotations.get(SCORING_TYPE, "")
+        if kind not in ("MostAllocated", "LeastAllocated"):
+            return self.rules
+        try:
+            weights = json.loads(shape.annotations.get(SCORING_WEIGHT, "{}"))
+        except ValueError:
+            return self.rules
+        index = self.session.tables.resources.index
+        if not isinstance(weights, dict) or not weights:
+            return {d: (kind, weight) for d, (_, weight) in self.rules.items()}
+        return {index[name]: (kind, float(w)) for name, w in weights.items() if name in index}
 
     def node_order(self, shape: Shape, nodes: Any) -> Float64:
         """Return float64 scores of the nodes at `nodes`."""
@@ -55,10 +101,11 @@ class ResourceStrategyFit(Plugin):
         allocatable, free = self.session.tables.nodes.allocatable, self.session.free
         total: Float64 = np.zeros(len(allocatable[0][nodes]))
         weights = 0.0
+        rules = self._rules_for(shape)
         for d, amount in shape.items:
-            if d not in self.rules:
+            if d not in rules:
                 continue
-            kind, weight = self.rules[d]
+            kind, weight = rules[d]
             weights += weight
             capacity = allocatable[d][nodes]
             taken = (capacity - free[d][nodes] + amount) / np.maximum(capacity, 1)

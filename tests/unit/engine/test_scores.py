@@ -1,0 +1,128 @@
+"""Scores by load still to come and by a role's own strategy; room kept for scarce devices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from scheduling.engine.cycle import open_session, plan
+from scheduling.engine.types import (
+    CPU_PERCENT,
+    MEASURED_AT,
+    MEMORY_PERCENT,
+    ActionConfig,
+    Config,
+    PluginConfig,
+    Snapshot,
+)
+from tests.scenarios import read
+
+GANG = PluginConfig("gang")
+
+
+def scores(snapshot: Snapshot, plugin: PluginConfig) -> dict[str, float]:
+    """Return the scores of the nodes for the last job."""
+    session = open_session(snapshot, Config((), ((plugin,),)))
+    shape = session.tables.rows[snapshot.jobs[-1].key].roles[0].shape
+    total = sum(callback(shape, slice(None)) for callback in session.each("node_order"))
+    return {n: round(float(s), 3) for n, s in zip(session.tables.nodes.names, total, strict=True)}
+
+
+def measured(text: str, *, started_at: float | None = None) -> Snapshot:
+    """Return two nodes of 10 cores and 10 GiB, measured at 50 percent, and jobs."""
+    snapshot = read("nodes n1 n2: cpu=10 memory=10\nqueue q:\n" + text)
+    load = {CPU_PERCENT: "50", MEMORY_PERCENT: "50", MEASURED_AT: "999"}
+    first = snapshot.jobs[0]
+    tasks = tuple(replace(t, started_at=started_at) for t in first.tasks)
+    return replace(
+        snapshot,
+        nodes=tuple(replace(n, annotations=load) for n in snapshot.nodes),
+        jobs=(replace(first, tasks=tasks), *snapshot.jobs[1:]),
+    )
+
+
+USAGE = PluginConfig("usage", {"usage.weight": "1"})
+RUNNING = "job q/old: 1 x cpu=1 running n1*1 phase=Running\njob q/new: 1 x cpu=1"
+
+
+@pytest.mark.parametrize(
+    ("started_at", "expected"),
+    [(None, 50.0), (900.0, 50.0), (990.0, 46.5)],
+)
+def test_young_tasks_count_before_they_are_measured(
+    started_at: float | None, expected: float
+) -> None:
+    """Seven tenths of a core of ten: 7 percent less idle, half of it in the mean with memory."""
+    found = scores(measured(RUNNING, started_at=started_at), USAGE)
+
+    assert found == {"n1": expected, "n2": 50.0}
+
+
+def test_busy_nodes_count_what_comes_for_more() -> None:
+    """At 60 percent with what is to come it counts 1.2 times: 2.1 cores become 25.2 percent."""
+    text = "job q/old: 1 x cpu=3 running n1*1 phase=Running\njob q/new: 1 x cpu=1"
+
+    assert scores(measured(text, started_at=990.0), USAGE)["n1"] == 37.4
+
+
+def test_tasks_of_one_cycle_see_each_other() -> None:
+    """Two equal nodes get one task each."""
+    snapshot = measured("job q/a: 2 x cpu=2 min=1")
+    config = Config((ActionConfig("allocate"),), ((GANG, USAGE),))
+
+    assert sorted(b.node for b in plan(snapshot, config).binds) == ["n1", "n2"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, {"n1": 800.0, "n2": 900.0}),
+        ({"scoring-type": "MostAllocated"}, {"n1": 200.0, "n2": 100.0}),
+        ({"scoring-type": "MostAllocated", "weight": "{"}, {"n1": 800.0, "n2": 900.0}),
+        ({"scoring-type": "MostAllocated", "weight": '{"cpu": 3}'}, {"n1": 200.0, "n2": 100.0}),
+        ({"scoring-type": "Whatever"}, {"n1": 800.0, "n2": 900.0}),
+    ],
+)
+def test_a_role_may_state_its_own_strategy(
+    annotations: dict[str, str], expected: dict[str, float]
+) -> None:
+    """What cannot be read is as if it were not there."""
+    snapshot = read("nodes n1 n2: cpu=10\nqueue q:\n" + RUNNING)
+    job = snapshot.jobs[1]
+    notes = {f"volcano.sh/resource-strategy-{k}": v for k, v in annotations.items()}
+    role = replace(job.roles[0], annotations=notes)
+    snapshot = replace(snapshot, jobs=(snapshot.jobs[0], replace(job, roles=(role,))))
+
+    assert scores(snapshot, PluginConfig("resource-strategy-fit")) == expected
+
+
+@pytest.mark.parametrize(
+    ("rate", "cpu", "is_placed"), [(4, 2, True), (4, 3, False), (5, 1, False), (0, 10, True)]
+)
+def test_tasks_without_gpus_leave_cores_for_idle_gpus(rate: int, cpu: int, is_placed: bool) -> None:
+    """Two idle GPUs keep `rate` of ten cores each."""
+    snapshot = read(f"nodes n1: cpu=10 gpu=2 memory=10\nqueue q:\njob q/a: 1 x cpu={cpu}")
+    stated = {
+        "enable": True,
+        "resources": "nvidia.com/gpu",
+        "resourceProportion": {"nvidia.com/gpu.cpu": rate},
+    }
+    plugin = PluginConfig("resource-strategy-fit", {"proportional": json.dumps(stated)})
+    config = Config((ActionConfig("allocate"),), ((GANG, plugin),))
+
+    assert bool(plan(snapshot, config).binds) is is_placed
+
+
+def test_tasks_with_gpus_may_use_what_is_kept_for_them() -> None:
+    """The cores beside the idle GPUs are theirs."""
+    snapshot = read("nodes n1: cpu=10 gpu=2\nqueue q:\njob q/a: 1 x cpu=9 gpu=1")
+    stated = {
+        "enable": True,
+        "resources": "nvidia.com/gpu",
+        "resourceProportion": {"nvidia.com/gpu.cpu": 5},
+    }
+    plugin = PluginConfig("resource-strategy-fit", {"proportional": json.dumps(stated)})
+
+    assert plan(snapshot, Config((ActionConfig("allocate"),), ((GANG, plugin),))).binds
