@@ -337,6 +337,9 @@ TERRACE_CHANGE_CONFIRM_GPUS = env.integer(
     "TERRACE_CHANGE_CONFIRM_GPUS", 8, least=-1, most=1_000_000
 )
 
+# Addresses that are not public and may be told of events all the same: host names and networks.
+TERRACE_WEBHOOK_ALLOWED = env.words("TERRACE_WEBHOOK_ALLOWED")
+
 # --- Files: pages' own, uploaded code, outputs, log chunks ----------------------------------------
 
 STATIC_URL = "/static/"

@@ -209,6 +209,16 @@ SECTIONS = (
         ),
     ),
     Section(
+        "Events for other services",
+        (
+            Variable(
+                "TERRACE_WEBHOOK_ALLOWED",
+                "Host names and networks that webhooks may reach although they are not public.",
+                "chat.lab.example,10.20.0.0/16",
+            ),
+        ),
+    ),
+    Section(
         "Mail",
         (
             Variable(

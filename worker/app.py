@@ -62,7 +62,7 @@ app.conf.update(
     task_publish_retry=False,
     enable_utc=True,
     timezone="UTC",
-    imports=("worker.tasks", "worker.tasks.loops"),
+    imports=("worker.tasks", "worker.tasks.loops", "worker.tasks.webhooks"),
     beat_schedule={
         "tick": {
             "task": "worker.tasks.start_missing_loops",

@@ -52,6 +52,8 @@ VERB_NAMES: Mapping[str, Promise] = {
     Verb.QUOTA_EDIT: _("change quotas of units below and of people"),
     Verb.SECRET_READ: _("see the names of secrets"),
     Verb.SECRET_USE: _("use shared secrets in jobs"),
+    Verb.WEBHOOK_READ: _("see webhooks"),
+    Verb.WEBHOOK_EDIT: _("make, switch and remove webhooks"),
     Verb.SECRET_EDIT: _("make, replace and revoke secrets"),
     Verb.CLUSTER_READ: _("see clusters"),
     Verb.CLUSTER_ADMIN: _("administer clusters"),

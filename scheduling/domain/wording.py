@@ -224,6 +224,12 @@ SENTENCES: dict[str, str | Promise] = {
     "token_lacks_verb": _("Your token does not allow this ({verb}); make one that does."),
     "node_removed": _("Node “{node}” was removed; join it again with a new token."),
     "node_name_taken": _("A node named “{name}” is already in the cluster; give it another name."),
+    "webhook_url": _(
+        "The address is not one that events are sent to: {why}. Public addresses are; others the "
+        "operator allows by TERRACE_WEBHOOK_ALLOWED."
+    ),
+    "too_many_webhooks": _("A unit has at most {max} webhooks; remove one first."),
+    "event_cursor": _("“{value}” is no cursor; give the id of the last event that you have."),
     "ticket_without_token": _(
         "A ticket is for programs with an API token; a browser opens the socket by its session."
     ),
@@ -255,6 +261,7 @@ SENTENCES: dict[str, str | Promise] = {
     "view_filters_too_long": _(
         "The filters of a view have at most {limit} characters; leave some out."
     ),
+    "too_many_templates": _("You have {limit} templates, the most; delete one of them first."),
     "too_many_views": _("You have {limit} views, which is the most; delete one of them first."),
     "form_damaged": _("A part of the form did not arrive; reload the page and try again."),
     # Queues.

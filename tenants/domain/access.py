@@ -84,6 +84,11 @@ class Verb(StrEnum):
     TOKEN_CREATE = "token.create"  # noqa: S105 - the name of a verb
     TOKEN_REVOKE = "token.revoke"  # noqa: S105 - the name of a verb
 
+    WEBHOOK_READ = "webhook.read"
+    """See where events are sent to, and what did not arrive."""
+    WEBHOOK_EDIT = "webhook.edit"
+    """Make, switch and remove them."""
+
     AUDIT_READ = "audit.read"
     USAGE_READ = "usage.read"
     SETTINGS_READ = "settings.read"
@@ -149,6 +154,8 @@ _ORG_ADMIN = _QUEUE_MANAGER.plus(
         V.QUOTA_EDIT,
         V.SECRET_READ,
         V.SECRET_EDIT,
+        V.WEBHOOK_READ,
+        V.WEBHOOK_EDIT,
         V.JOB_EDIT,
         V.JOB_LOGS,
         V.TOKEN_READ,
@@ -170,6 +177,7 @@ _AUDITOR = Rights(
             V.NODE_LABELS,
             V.RUNTIME_READ,
             V.TOKEN_READ,
+            V.WEBHOOK_READ,
             V.AUDIT_READ,
             V.USAGE_READ,
             V.SETTINGS_READ,

@@ -12,6 +12,7 @@ from tenants.models.secret import Secret, SecretKind
 from tenants.models.socket_ticket import SocketTicket
 from tenants.models.token import ApiToken
 from tenants.models.user import User
+from tenants.models.webhook import Webhook
 
 __all__ = [
     "AccountLink",
@@ -33,4 +34,5 @@ __all__ = [
     "SecretKind",
     "SocketTicket",
     "User",
+    "Webhook",
 ]

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Sequence
 
 import redis
 import structlog
+from celery import current_app
 from django.conf import settings
+from kombu.exceptions import OperationalError
 
-from scheduling.domain import counters, leases, queues, topics
+from scheduling.domain import counters, events, leases, queues, topics
 from scheduling.domain.clock import database_now
-from tenants.domain import audit, idempotency, notify, outbox
+from tenants.domain import audit, idempotency, notify, outbox, webhooks
 from tenants.models import OutboxRow
 from worker.loops.base import HeldLease
 from worker.loops.stopping import STOPPING
@@ -28,6 +30,10 @@ GATHER_SECONDS = 0.04
 """After a wake-up, wait so long for its like: pages draw no more than 4 frames a second anyway."""
 CLAIM_LIMIT = 500
 HOUSEKEEPING_SECONDS = 1.0
+DELIVER = "worker.tasks.deliver_webhook"
+"""By name, since the tasks import the loops."""
+DELIVER_EXPIRES_SECONDS = 50
+"""A message that nobody took by then is worth nothing: the outbox offers the delivery again."""
 
 
 class RelayLoop:
@@ -101,10 +107,22 @@ class RelayLoop:
             log.warning("hints_dropped", count=len(latest), error=str(error))
 
     def _deliver(self, row: OutboxRow, lease: HeldLease) -> bool:
-        """Hand over a message that is no hint; nothing of this version publishes any."""
+        """Hand over a message that is no hint; tell whether it is done with.
+
+        A delivery to a webhook becomes a short task, which reports to the outbox by itself.
+        """
+        if row.topic == webhooks.TOPIC:
+            self._hand_over(row)
+            return False
         with leases.fenced(scope=lease.scope, epoch=lease.epoch):
             outbox.failed(row, f"nobody takes the topic {row.topic}", database_now())
         return False
+
+    def _hand_over(self, row: OutboxRow) -> None:
+        try:
+            current_app.send_task(DELIVER, args=(row.id,), expires=DELIVER_EXPIRES_SECONDS)
+        except OperationalError as error:  # Redis is away: due again when the claim ends
+            log.warning("delivery_not_queued", row=row.id, error=str(error))
 
     def _keep_house(self, lease: HeldLease) -> None:
         if time.monotonic() - self._kept_house_at < HOUSEKEEPING_SECONDS:
@@ -114,6 +132,7 @@ class RelayLoop:
             audit.seal(database_now())
             counters.fold()
             idempotency.forget_old(database_now())
+            events.queue_deliveries(database_now())
         with leases.fenced(scope=lease.scope, epoch=lease.epoch):
             queues.settle_closing(database_now())  # waits for who edits the tree: on its own
         leases.describe(

@@ -5,6 +5,7 @@ from django.urls import path
 from controlplane.api.v1 import (
     audit,
     change_sets,
+    events,
     image_rules,
     job_parts,
     jobs,
@@ -17,6 +18,7 @@ from controlplane.api.v1 import (
     scheduler_configs,
     secrets,
     units,
+    webhooks,
 )
 from scheduling.domain import nodes as node_acts
 from scheduling.domain.jobs import JobAction
@@ -35,6 +37,7 @@ NODE_ACTIONS = {
 CLUSTER = "clusters/<uuid:cluster_id>"
 UNIT = "units/<uuid:unit_id>"
 USER = "users/<uuid:user_id>"
+WEBHOOK = "webhooks/<uuid:webhook_id>"
 USER_ACTIONS = {
     "end-sessions": user_acts.end_sessions,
     "remove-second-factor": user_acts.remove_second_factor,
@@ -104,6 +107,11 @@ urlpatterns = [
     path("grants/<uuid:grant_id>", people.GrantDetailView.as_view()),
     path("tokens", people.TokensView.as_view()),
     path("tokens/<uuid:token_id>", people.TokenDetailView.as_view()),
+    path("events", events.EventsView.as_view()),
+    path("webhooks", webhooks.WebhooksView.as_view()),
+    path(WEBHOOK, webhooks.WebhookDetailView.as_view()),
+    path(f"{WEBHOOK}/secret", webhooks.WebhookSecretView.as_view()),
+    path(f"{WEBHOOK}/retry", webhooks.WebhookRetryView.as_view()),
     path("live/tickets", live.LiveTicketsView.as_view()),
     path("audit", audit.AuditView.as_view()),
     path("audit:export", audit.AuditExportView.as_view()),
