@@ -325,6 +325,7 @@ class NodeTable:
         "allocatable",
         "count",
         "device_classes",
+        "has_numa",
         "index",
         "is_schedulable",
         "names",
@@ -342,6 +343,7 @@ class NodeTable:
         self.nodes = tuple(sorted(nodes, key=lambda n: n.name))
         self.resources = resources
         self.device_classes = device_classes
+        self.has_numa = any(n.numa for n in self.nodes)
         self.names = [n.name for n in self.nodes]
         self.index = {name: i for i, name in enumerate(self.names)}
         self.count = len(self.nodes)
@@ -691,6 +693,8 @@ def _update(tables: Tables, snapshot: Snapshot) -> bool:  # noqa: C901 - two way
         gone, new = changed, changed
         if len(changed) > len(ids) // 8:  # shifted rather than changed in place
             gone, new = np.flatnonzero(~np.isin(old, ids)), np.flatnonzero(~np.isin(ids, old))
+    elif (old[: len(ids)] == ids[: len(old)]).all():  # some more, or some less, at the end
+        gone, new = np.arange(len(ids), len(old)), np.arange(len(old), len(ids))
     else:
         gone, new = np.flatnonzero(~np.isin(old, ids)), np.flatnonzero(~np.isin(ids, old))
     new_jobs = [snapshot.jobs[i] for i in new]

@@ -39,8 +39,7 @@ class NumaAware(Plugin):
         super().__init__(session, config)
         self._free: dict[int, dict[int, set[int]]] = {}
         self._chosen: dict[tuple[object, ...], Hint | None] = {}
-        nodes = session.tables.nodes.nodes
-        self.has_nodes = any(node.numa for node in nodes)
+        self.has_nodes = session.tables.nodes.has_numa
         has_policies = any(_policy(s) != NONE for s in session.tables.shapes)
         self.predicate = self._predicate if self.has_nodes or has_policies else None
         if not self.has_nodes:
