@@ -31,3 +31,12 @@ class PoisonJobError(Exception):
         """Say which job and what was wrong."""
         super().__init__(f"job {job_id}: {detail}")
         self.job_id = job_id
+
+
+class InconsistentJobError(Exception):
+    """A job's rows contradict one another; nothing is changed, and `check_invariants` says more."""
+
+    def __init__(self, job_id: UUID) -> None:
+        """Take the job."""
+        super().__init__(f"job {job_id}: its counters and attempts contradict one another")
+        self.job_id = job_id

@@ -20,6 +20,7 @@ from django.db import connection, transaction
 
 from scheduling.domain import holds, topics
 from scheduling.domain.bulk_rows import copy_rows, notify_each, update_rows
+from scheduling.domain.errors import InconsistentJobError
 from scheduling.domain.lifecycle_views import (
     COUNTER_NAMES,
     COUNTERS,
@@ -47,6 +48,9 @@ from scheduling.models.attempt import LIVE_STATES
 from tenants.domain import notify, outbox
 from tenants.domain.errors import Conflict
 from tenants.models import OutboxRow
+
+FEWEST_STEPS, STEPS_A_TASK = 100, 8
+"""More events than this of one job in one transaction lead nowhere: its rows are at odds."""
 
 LAUNCH_TOPIC = "attempt.launch"
 STOP_TOPIC = "attempt.stop"
@@ -343,8 +347,16 @@ class JobWork:
         self._record("attempt", BOUND_EVENT, "", attempt.state, attempt=attempt, params=params)
 
     def settle(self) -> None:
-        """Work off the events of the job until nothing follows any more."""
+        """Work off the events of the job until nothing follows any more.
+
+        Raises:
+            InconsistentJobError: its rows contradict one another, so that there would be no end.
+        """
+        left = FEWEST_STEPS + STEPS_A_TASK * self.job.tasks_total
         while self._events:
+            if not left:
+                raise InconsistentJobError(self.job.id)
+            left -= 1
             event = self._events.popleft()
             if self._are_reports_one and isinstance(event, values.TaskReported):
                 self._events = deque(

@@ -6,6 +6,7 @@ import pytest
 from django.db import transaction
 
 from scheduling.domain import delayed_actions, jobs, reports, time_limits
+from scheduling.domain.errors import InconsistentJobError
 from scheduling.domain.transitions import Batch
 from scheduling.lifecycle.events import LifecycleAction, PolicyEvent
 from scheduling.models import Attempt, DelayedAction, History, Hold, Job, Task
@@ -35,6 +36,19 @@ def test_job_completes(site: Site) -> None:
     assert (job.tasks_succeeded, job.tasks_running) == (3, 0)
     assert job.finished_at == site.now
     assert not Hold.objects.filter(released_at__isnull=True).exists()
+
+
+def test_rows_that_contradict_one_another_end_in_an_error(site: Site) -> None:
+    """A task that runs by its row and has no attempt cannot be stopped: nothing changes."""
+    site.node()
+    job = site.started(role(replicas=2))
+    lost = site.live(job)[0]
+    Attempt.objects.filter(id=lost.id).update(state="Lost", finished_at=site.now)
+
+    with pytest.raises(InconsistentJobError):
+        jobs.cancel_job(actor=site.admin, job_id=job.id, now=site.now)
+
+    assert fresh(job).phase == "Running"
 
 
 def test_history_has_no_gap(site: Site) -> None:
