@@ -8,7 +8,8 @@ from django.utils.translation import gettext as _
 
 from controlplane.charts import cycles as cycle_chart
 from controlplane.pages.frame import PageRequest, now, page, render_page
-from scheduling.domain import scheduler_configs
+from scheduling.domain import network_tiers, scheduler_configs
+from scheduling.domain.placement_rules import Tier
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import scheduler as scheduler_queries
 from scheduling.domain.wording import sentence
@@ -25,7 +26,8 @@ def scheduler(request: PageRequest) -> HttpResponse:
     require(request.actor, Verb.SETTINGS_READ, None, what="page")
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     if request.method == "POST":
-        return _save(request, cluster)
+        is_network = request.POST.get("action") == "network"
+        return _save_tiers(request, cluster) if is_network else _save(request, cluster)
     return _show(request, cluster)
 
 
@@ -60,6 +62,30 @@ def _save(request: PageRequest, cluster: Cluster) -> HttpResponse:
     return HttpResponseRedirect(request.get_full_path())
 
 
+def _save_tiers(request: PageRequest, cluster: Cluster) -> HttpResponse:
+    """Save the tiers: a line each, name and label."""
+    lines = [line.split() for line in request.POST.get("tiers", "").splitlines() if line.strip()]
+    version = request.POST.get("version", "")
+    typed: dict[str, object] = {"tiers": request.POST.get("tiers", "")}
+    try:
+        network_tiers.edit(
+            actor=request.actor,
+            cluster_id=cluster.id,
+            tiers=[Tier(words[0], " ".join(words[1:])) for words in lines],
+            expected_version=int(version) if version.isdecimal() else -1,
+            now=now(),
+            reason=request.POST.get("reason", "")[:500],
+        )
+    except Invalid as error:
+        problems = [sentence(one.code, one.params) for one in error.problems]
+        return _show(request, cluster, {**typed, "tier_problems": problems}, status=422)
+    except Conflict as error:
+        problems = [sentence(error.code, error.params)]
+        return _show(request, cluster, {**typed, "tier_problems": problems}, status=409)
+    messages.success(request, _("Saved; the next cycle places by these tiers."))
+    return HttpResponseRedirect(request.get_full_path())
+
+
 def _show(
     request: PageRequest,
     cluster: Cluster,
@@ -78,6 +104,7 @@ def _show(
         ),
         "may_edit": may(request.actor, Verb.SETTINGS_EDIT, None),
         "text": "" if found.is_default else found.text,
+        "tiers": "\n".join(f"{t.name} {t.label}" for t in network_tiers.tiers_of(view.cluster)),
         **(typed or {}),
     }
     return render_page(request, "cluster/scheduler.html", context, section=SECTION, status=status)

@@ -1,4 +1,4 @@
-"""A cluster's scheduler configuration: read, checked, replaced, and its earlier versions."""
+"""A cluster's scheduler configuration and network tiers: read, checked, replaced, versions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from controlplane.api import etag
 from controlplane.api.base import ApiView
 from controlplane.api.fields import ReasonField, StrictSerializer
 from controlplane.api.schema import problems, whole_list
-from scheduling.domain import scheduler_configs
+from scheduling.domain import network_tiers, scheduler_configs
+from scheduling.domain.placement_rules import Tier
 from scheduling.domain.scheduler_configs import InForce
-from scheduling.models import SchedulerConfig
+from scheduling.models import Cluster, SchedulerConfig
+from tenants.domain.access import Verb, require
+from tenants.domain.errors import NotFound
 
 
 class SchedulerConfigOut(serializers.Serializer[Any]):
@@ -48,6 +51,68 @@ class ConfigVersionOut(serializers.Serializer[Any]):
     def get_author(self, row: SchedulerConfig) -> str | None:
         """Name who wrote it."""
         return row.author.username if row.author else None
+
+
+class TierField(StrictSerializer):
+    """One tier; nodes with one value of the label lie together."""
+
+    name = serializers.CharField(max_length=63)
+    label = serializers.CharField(max_length=317)  # type: ignore[assignment]  # DRF's own `label` is an argument's name only
+
+
+class NetworkTiersIn(StrictSerializer):
+    """All tiers, the nearest first."""
+
+    tiers = TierField(many=True)
+    reason = ReasonField()
+
+
+class NetworkTiersOut(serializers.Serializer[Any]):
+    """All tiers, the nearest first."""
+
+    tiers = TierField(many=True)
+
+
+class NetworkTiersView(ApiView):
+    """The tiers of a cluster's network; their entity tag is the cluster's version."""
+
+    def reply(self, cluster_id: UUID) -> Response:
+        """Answer with the tiers and their entity tag."""
+        require(self.actor, Verb.CLUSTER_READ, None, what="cluster")
+        cluster = Cluster.objects.filter(id=cluster_id).first()
+        if cluster is None:
+            raise NotFound("cluster")
+        data = NetworkTiersOut({"tiers": network_tiers.tiers_of(cluster)}).data
+        return Response(data, headers={"ETag": etag.tag(cluster.version)})
+
+    @extend_schema(
+        operation_id="network_tiers_read", responses=problems({200: NetworkTiersOut}, 404)
+    )
+    def get(self, request: Request, cluster_id: UUID) -> Response:
+        """Read which labels of the nodes draw the network."""
+        del request
+        return self.reply(cluster_id)
+
+    @extend_schema(
+        operation_id="network_tiers_replace",
+        request=NetworkTiersIn,
+        parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, required=True)],
+        responses=problems({200: NetworkTiersOut}, 403, 404, 412, 422, 428),
+    )
+    def put(self, request: Request, cluster_id: UUID) -> Response:
+        """Put other tiers in force from the next cycle on."""
+        require(self.actor, Verb.SETTINGS_EDIT, None, what="cluster")
+        version = etag.required_version(request)
+        wanted = self.read(NetworkTiersIn)
+        network_tiers.edit(
+            actor=self.actor,
+            cluster_id=cluster_id,
+            tiers=[Tier(one["name"], one["label"]) for one in wanted["tiers"]],
+            expected_version=version,
+            now=self.now,
+            reason=wanted["reason"],
+        )
+        return self.reply(cluster_id)
 
 
 class SchedulerConfigView(ApiView):

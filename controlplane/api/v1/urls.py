@@ -88,6 +88,7 @@ urlpatterns = [
         f"{CLUSTER}/scheduler-config/versions",
         scheduler_configs.SchedulerConfigVersionsView.as_view(),
     ),
+    path(f"{CLUSTER}/network-tiers", scheduler_configs.NetworkTiersView.as_view()),
     path(f"{CLUSTER}/image-rules", image_rules.ImageRulesView.as_view()),
     path("units", units.UnitsView.as_view()),
     path(UNIT, units.UnitDetailView.as_view()),

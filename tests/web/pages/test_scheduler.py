@@ -162,6 +162,47 @@ def test_the_api_reads_checks_and_replaces(site: Site, browse: Browse) -> None:
     assert [(one["number"], one["author"]) for one in items] == [(1, "root")]
 
 
+def test_tiers_of_the_network_are_saved_and_refused_by_line(site: Site, browse: Browse) -> None:
+    """A name and a label on each line; what is wrong is told and what was typed stays."""
+    client = browse(site.people.root)
+
+    saved = client.post(
+        PATH,
+        {"action": "network", "tiers": "rack net/rack\nzone net/zone", "version": version(site)},
+    )
+    refused = client.post(
+        PATH, {"action": "network", "tiers": "Rack x y\nzone", "version": version(site)}
+    )
+
+    text = refused.content.decode()
+    assert saved.status_code == 302
+    assert refused.status_code == 422
+    assert "“Rack” is not a tier&#x27;s name" in text
+    assert "“x y” is not the key of a label" in text
+    assert "“” is not the key of a label" in text
+    assert Cluster.objects.get(id=site.cluster.id).network_tiers == [
+        {"name": "rack", "label": "net/rack"},
+        {"name": "zone", "label": "net/zone"},
+    ]
+    assert AuditRow.objects.filter(action="cluster.network_tiers").count() == 1
+
+
+def test_tiers_are_read_and_replaced_by_the_api(site: Site, browse: Browse) -> None:
+    """With If-Match; a tier that stands twice is refused at its place."""
+    client = browse(site.people.root)
+    address = f"/api/v1/clusters/{site.cluster.id}/network-tiers"
+    tag = {"If-Match": client.get(address).headers["ETag"]}
+    tiers = [{"name": "rack", "label": "rack"}]
+
+    twice = client.put(address, {"tiers": tiers * 2}, headers=tag, content_type="application/json")
+    saved = client.put(address, {"tiers": tiers}, headers=tag, content_type="application/json")
+    late = client.put(address, {"tiers": []}, headers=tag, content_type="application/json")
+
+    assert twice.status_code == 422
+    assert (saved.status_code, saved.json()) == (200, {"tiers": tiers})
+    assert late.status_code == 412
+
+
 def switched(config: Config) -> Config:
     """Return the configuration with what is off by default left out of the comparison."""
     tiers = tuple(
