@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import update_wrapper
 from typing import Concatenate, ParamSpec, cast
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -23,6 +24,7 @@ from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.models import Queue
 from tenants.domain.access import Actor, Verb, reads
+from tenants.domain.errors import NotFound
 from tenants.models import User
 
 P = ParamSpec("P")
@@ -92,6 +94,18 @@ def page(
 
     update_wrapper(checked, view)
     return login_required(checked)
+
+
+def id_of(text: str, what: str) -> UUID:
+    """Read an id that came in an address or a form.
+
+    Raises:
+        NotFound: it is none, so there is nothing of it.
+    """
+    try:
+        return UUID(text)
+    except ValueError:
+        raise NotFound(what) from None
 
 
 def now() -> datetime:

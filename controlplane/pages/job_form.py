@@ -24,8 +24,8 @@ from controlplane.forms import jobs as forms
 from controlplane.forms.jobs import JobForm
 from controlplane.forms.policy_order import ordered_policies
 from controlplane.forms.yaml_lines import line_of
-from controlplane.pages.frame import PageRequest, now, page, render_page
-from scheduling.domain import files, jobs
+from controlplane.pages.frame import PageRequest, id_of, now, page, render_page
+from scheduling.domain import files, job_templates, jobs
 from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries import queues as queue_queries
@@ -69,11 +69,23 @@ EDITOR_PHRASES = (
 def new(request: PageRequest) -> HttpResponse:
     """Show the form; on POST switch between form and YAML, or submit."""
     if request.method != "POST":
+        if template := request.GET.get("template"):
+            return _from_template(request, template)
         queue = request.GET.get("queue", "")
         return _show(request, forms.empty_form(queue=queue), mode=_mode(request.GET.get("as")))
     if request.POST.get("mode") == "yaml":
         return _posted_yaml(request)
     return _posted_form(request)
+
+
+def _from_template(request: PageRequest, template_id: str) -> HttpResponse:
+    """Show the form as a kept job fills it; what the text no longer is goes to the editor."""
+    template = job_templates.load_template(request.actor, id_of(template_id, "template"))
+    parsed = read(template.text, form=Format.YAML)
+    if parsed.spec is None or request.GET.get("as") == "yaml":
+        problems = [_shown(one, line=line_of(template.text, one)) for one in parsed.problems]
+        return _show(request, None, mode="yaml", text=template.text, problems=problems)
+    return _show(request, forms.form_from_spec(parsed.spec, is_manifest=parsed.is_manifest))
 
 
 @page
@@ -138,6 +150,9 @@ def _posted_form(request: PageRequest) -> HttpResponse:
     if parsed.spec is None:
         form.take(parsed.problems)
         return _show(request, form, status=422)
+    if request.POST.get("to") == "template":
+        text = _yaml_of(parsed.spec, is_manifest=form.is_manifest)
+        return _keep_template(request, parsed.spec, form, mode="form", text=text)
     return _submit(request, parsed.spec, form, mode="form", text="")
 
 
@@ -156,7 +171,27 @@ def _posted_yaml(request: PageRequest) -> HttpResponse:
         return _show(request, form, mode="yaml", text=text, problems=problems, status=422)
     if request.POST.get("to") == "form":
         return _show(request, form)
+    if request.POST.get("to") == "template":
+        return _keep_template(request, parsed.spec, form, mode="yaml", text=text)
     return _submit(request, parsed.spec, form, mode="yaml", text=text)
+
+
+def _keep_template(
+    request: PageRequest, spec: JobSpec, form: JobForm, *, mode: str, text: str
+) -> HttpResponse:
+    """Keep the job to submit it again; uploaded code is no part of a template."""
+    try:
+        template = job_templates.save_template(actor=request.actor, spec=spec, text=text, now=now())
+    except Invalid as error:
+        form.take(error.problems)
+        shown = [_shown(one) for one in error.problems]
+        return _show(request, form, mode=mode, text=text, problems=shown, status=422)
+    messages.success(
+        request,
+        _("“%(name)s” is a template now; uploaded files are no part of it.")
+        % {"name": template.name},
+    )
+    return HttpResponseRedirect(reverse("pages:job_templates"))
 
 
 def _keep_upload(request: PageRequest, form: JobForm) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from io import StringIO
 from urllib.parse import urlencode
-from uuid import UUID
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
@@ -19,7 +18,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from controlplane.pages.frame import PageRequest, now, page, render_page
+from controlplane.pages.frame import PageRequest, id_of, now, page, render_page
 from controlplane.pages.preferences import COLUMNS, hidden_columns
 from scheduling.domain.queries.jobs import (
     LARGEST_PAGE,
@@ -175,7 +174,7 @@ def save_view(request: PageRequest) -> HttpResponse:
     address = reverse("pages:job_list")
     query = filters_query(QueryDict(request.POST.get("query", "")))
     if forgotten := request.POST.get("forget", ""):
-        personal.delete_view(actor=request.actor, view_id=UUID(forgotten))
+        personal.delete_view(actor=request.actor, view_id=id_of(forgotten, "view"))
         messages.success(request, _("The view is gone; the jobs are where they were."))
         return HttpResponseRedirect(address)
     try:

@@ -56,6 +56,7 @@ def _pages(actor: Actor) -> list[Entry]:
         (reverse("pages:cluster"), _("Cluster")),
         (reverse("pages:activity"), _("Activity")),
         (reverse("pages:notifications"), _("Notifications")),
+        (reverse("pages:job_templates"), _("Templates")),
     ]
     admins = [
         (reverse("pages:health"), _("Health")),

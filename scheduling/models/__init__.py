@@ -9,6 +9,7 @@ from scheduling.models.forecast import StartForecast
 from scheduling.models.history import History
 from scheduling.models.hold import DeviceHold, Hold
 from scheduling.models.job import Job, JobCount, Role
+from scheduling.models.job_template import JobTemplate
 from scheduling.models.lease import Lease
 from scheduling.models.metrics import MetricSample, Usage
 from scheduling.models.node import Device, ImageRule, JoinToken, Node
@@ -34,6 +35,7 @@ __all__ = [
     "Job",
     "JobCount",
     "JobFile",
+    "JobTemplate",
     "JoinToken",
     "Lease",
     "LogChunk",

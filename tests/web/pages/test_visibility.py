@@ -24,6 +24,7 @@ EVERYBODY = (
     "/jobs/export.csv",
     "/jobs/newer/",
     "/notifications/",
+    "/templates/",
 )
 JOB_TABS = ("", "tasks/", "timeline/", "metrics/", "why/", "spec/", "events/", "files/")
 
