@@ -53,6 +53,7 @@ const frame = EditorView.theme({
     overflow: "auto",
   },
   ".cm-content": { caretColor: "var(--text)" },
+  ".cm-content, .cm-gutter": { minHeight: "320px" },
   ".cm-cursor": { borderLeftColor: "var(--text)" },
   ".cm-gutters": {
     backgroundColor: "var(--surface-sunken)",
