@@ -15,11 +15,13 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scheduling.domain import apply_plan, files, jobs, quotas
+from scheduling.domain import apply_plan, files, jobs, leases, quotas
+from scheduling.domain.launches import scheduler_scope
 from scheduling.domain.quotas import Subject
-from scheduling.engine.types import GPU, Plan
+from scheduling.engine.types import CPU, GPU, JOBS, Plan
 from scheduling.models import (
     Attempt,
+    Cluster,
     Hold,
     Job,
     JobFile,
@@ -535,3 +537,54 @@ def _uses(job: Job, resource: str) -> int:
             return sum(hold.cpu_milli for hold in holds)
         case _:
             return sum(hold.gpu_milli for hold in holds)
+
+
+# --- several clusters -----------------------------------------------------------------------------
+
+
+def test_wall_is_around_what_runs_in_every_cluster(site: Site) -> None:
+    """What a unit holds in one cluster leaves that much less in another: planned and applied."""
+    set_limits(unit_of(site), {R.GPU: 3000, R.RUNNING_JOBS: 5})
+    set_limits(unit_of(site), {R.GPU: 3000}, each=True)
+    site.node(gpus=2)
+    site.submit(role(replicas=2, gpu_milli=1000))
+    assert site.cycle().binds == 2
+    other = second_cluster(site)
+    other.node(gpus=4)
+    stale = other.submit(role(replicas=2, gpu_milli=1000))
+    small = other.submit(role(replicas=1, gpu_milli=1000))
+
+    (wall, each) = other.cache.refresh(other.cluster.id, other.now).quotas
+    applied = other.cycle()
+
+    assert wall.used == {GPU: 2000, CPU: 2000, JOBS: 1000}
+    assert each.used_by_owner == {str(site.admin.user_id): dict(wall.used)}
+    assert (applied.binds, applied.rejected) == (1, [])
+    assert len(other.live(small)) == 1
+    assert Job.objects.get(id=stale.id).reason_code == "quota_of_unit"
+
+
+def test_plan_made_before_the_other_clusters_jobs_started_is_rejected(site: Site) -> None:
+    """Two schedulers plan at once into one wall: the second to apply is refused the whole job."""
+    set_limits(unit_of(site), {R.GPU: 2000})
+    site.node(gpus=2)
+    site.submit(role(replicas=2, gpu_milli=1000))
+    other = second_cluster(site)
+    other.node(gpus=2)
+    other.submit(role(replicas=2, gpu_milli=1000))
+    first, second = site.plan(), other.plan()
+
+    assert apply(site, first).binds == 2
+    applied = apply(other, second)
+
+    assert (applied.binds, [one.what for one in applied.rejected]) == (0, ["quota"])
+
+
+def second_cluster(site: Site) -> Site:
+    """Return another cluster in which the same unit has a queue."""
+    cluster = Cluster.objects.create(name="second", created_at=NOW)
+    root = make_queue(cluster, "root-of-second")
+    queue = make_queue(cluster, "queue-of-second", root, unit_of(site))
+    epoch = leases.acquire(scope=scheduler_scope(cluster.id), holder="test", ttl_seconds=600)
+    assert epoch is not None
+    return Site(site.admin, cluster, root, queue, epoch)
