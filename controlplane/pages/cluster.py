@@ -12,10 +12,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from controlplane.charts import node_usage as node_charts
 from controlplane.charts import slots as slot_chart
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
+from controlplane.pages.node_detail import node_context
 from scheduling.domain import nodes
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.models import Node
@@ -24,7 +24,6 @@ from tenants.domain.errors import Conflict, Invalid, Problem
 
 SECTION = "pages:cluster"
 TOKEN_HOURS = 1
-USAGE_SPAN = timedelta(hours=1)
 ACTIONS = {
     "cordon": (nodes.cordon, gettext_lazy("Nothing new starts on it; what runs goes on.")),
     "uncordon": (nodes.uncordon, gettext_lazy("Tasks may start on it again.")),
@@ -54,17 +53,10 @@ def node(request: PageRequest, name: str) -> HttpResponse:
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     require(request.actor, Verb.NODE_READ, None, what="node")
     found = cluster_queries.load_node(cluster, name)
-    clock = now()
-    attempts, others = cluster_queries.live_attempts(request.actor, found)
-    usage = cluster_queries.node_usage(found, since=clock - USAGE_SPAN)
     context = {
         "cluster": cluster,
-        "load": cluster_queries.node_loads(request.actor, [found], now=clock)[0],
-        "attempts": attempts,
-        "others": others,
-        "charts": node_charts.charts(usage),
         "may_administer": may(request.actor, Verb.NODE_ADMIN, None),
-        "may_see_labels": may(request.actor, Verb.NODE_LABELS, None),
+        **node_context(request.actor, found, now=now()),
     }
     return render_page(request, "cluster/node.html", context, section=SECTION)
 

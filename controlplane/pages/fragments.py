@@ -15,14 +15,17 @@ from controlplane.charts import metrics as metric_charts
 from controlplane.charts import slots as slot_chart
 from controlplane.charts import timeline as timeline_chart
 from controlplane.charts import usage as usage_charts
+from controlplane.pages import queue_detail
 from controlplane.pages.job_logs import Choice, log_context
+from controlplane.pages.node_detail import node_context
 from controlplane.pages.notifications import unread
 from controlplane.pages.queue_rows import View, rows_context
 from controlplane.pages.status_line import status_line
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import forecasts
 from scheduling.domain.queries import jobs as job_queries
-from scheduling.models import Cluster, Job
+from scheduling.models import Cluster, Job, Node
+from scheduling.models.node import NodeState
 from tenants.domain import personal
 from tenants.domain.access import Actor, Verb, may
 from tenants.domain.errors import NotFound
@@ -151,6 +154,32 @@ def queue_rows(actor: Actor, cluster_id: str, argument: str) -> Context:
     return rows_context(actor, cluster.id, View.of_argument(argument))
 
 
+def node_body(actor: Actor, node_id: str, _argument: str) -> Context:
+    """Load what the page of a node shows below its name."""
+    nodes = Node.objects.select_related("cluster").exclude(state=NodeState.REMOVED)
+    node = nodes.filter(id=node_id).first()
+    if node is None or not may(actor, Verb.NODE_READ, None):
+        raise NotFound("node")
+    return node_context(actor, node, now=_now())
+
+
+def queue_share(actor: Actor, queue_id: str, _argument: str) -> Context:
+    """Load what a queue has and deserves, and those below it."""
+    return queue_detail.share_context(*queue_detail.of_id(actor, queue_id))
+
+
+def queue_jobs(actor: Actor, queue_id: str, _argument: str) -> Context:
+    """Load what waits in a queue and what runs."""
+    _, found = queue_detail.of_id(actor, queue_id)
+    return queue_detail.jobs_context(actor, found)
+
+
+def queue_facts(actor: Actor, queue_id: str, _argument: str) -> Context:
+    """Load what a queue is set to."""
+    _, found = queue_detail.of_id(actor, queue_id)
+    return {"queue": found.row}
+
+
 FRAGMENTS: dict[str, Fragment] = {
     "job_row": Fragment("jobs/_row_job.html", job_row),
     "job_header": Fragment("jobs/_header.html", job_header, is_personal=True),
@@ -164,5 +193,9 @@ FRAGMENTS: dict[str, Fragment] = {
     "my_bell": Fragment("notifications/_bell.html", my_bell, is_personal=True),
     "my_jobs": Fragment("home/_jobs.html", my_jobs, is_personal=True),
     "queue_rows": Fragment("queues/_rows.html", queue_rows),
+    "queue_share": Fragment("queues/_share.html", queue_share),
+    "queue_jobs": Fragment("queues/_jobs.html", queue_jobs),
+    "queue_facts": Fragment("queues/_facts.html", queue_facts),
     "cluster_map": Fragment("cluster/_map.html", cluster_map),
+    "node_body": Fragment("cluster/_node.html", node_body, kinds=frozenset({"state", "usage"})),
 }

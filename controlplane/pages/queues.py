@@ -16,10 +16,10 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from controlplane.charts import allocation as allocation_charts
-from controlplane.charts import bullets as bullet_charts
 from controlplane.charts import queue_tree as tree_chart
 from controlplane.forms import queues as forms
 from controlplane.forms.queues import QueueForm
+from controlplane.pages import queue_detail
 from controlplane.pages.changes import effect_context, title_for
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
@@ -31,16 +31,14 @@ from scheduling.domain.queries import change_sets as change_reading
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import lending, operations
 from scheduling.domain.queries import queues as queue_queries
-from scheduling.domain.queries.jobs import JobFilter, list_jobs
-from scheduling.domain.queries.queues import QueueRow, TreePart
+from scheduling.domain.queries.queues import TreePart
 from scheduling.domain.queue_changes import QueueEdit
-from scheduling.models import Cluster, Job, Queue
+from scheduling.models import Cluster, Queue
 from tenants.domain.access import Actor, Verb, reads
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 from tenants.models import OrgUnit
 
 SECTION = "pages:queue_tree"
-SHOWN_JOBS = 20
 SHOWN_SPAN = timedelta(hours=6)
 ACTIONS = {
     "open": (queue_domain.open_queue, gettext_lazy("The queue takes jobs again.")),
@@ -207,35 +205,14 @@ def _conflict(request: PageRequest, form: QueueForm, error: Conflict) -> HttpRes
 def detail(request: PageRequest, name: str) -> HttpResponse:
     """Show one queue: what it has, deserves and lends, what waits in it."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
-    found = queue_queries.detail_named(request.actor, cluster.id, name, most=queue_queries.AT_ONCE)
-    row = found.row
-    capacity = _capacity(cluster)
-    running = list_jobs(request.actor, JobFilter(tab="running", queue=name), limit=SHOWN_JOBS)
+    found = queue_detail.named(request.actor, cluster, name)
     context = {
         "cluster": cluster,
-        "queue": row,
         "path": found.path[:-1],
-        "children": found.children,
-        "bullets": bullet_charts.bullets(
-            minimum=row.min,
-            deserved=row.deserved or {},
-            allocated=row.allocated or {},
-            maximum=row.max,
-            capacity=capacity,
-        ),
-        "waiting": _waiting(request, row),
-        "running": running.jobs,
-        "now": now(),
+        **queue_detail.share_context(cluster, found),
+        **queue_detail.jobs_context(request.actor, found),
     }
     return render_page(request, "queues/detail.html", context, section=SECTION)
-
-
-def _waiting(request: PageRequest, queue: QueueRow) -> Sequence[Job]:
-    """Return a leaf's waiting jobs in their order, of a group the newest of all below it."""
-    if queue.is_leaf:
-        return lending.waiting_in_order(request.actor, queue, limit=SHOWN_JOBS)
-    where = JobFilter(tab="waiting", queue=queue.name)
-    return list_jobs(request.actor, where, limit=SHOWN_JOBS).jobs
 
 
 @page
@@ -243,7 +220,7 @@ def sharing(request: PageRequest, name: str) -> HttpResponse:
     """Show who borrows and lends beside a queue, and what it held and deserved over time."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     queue = queue_queries.by_name(request.actor, cluster.id, name)
-    capacity = _capacity(cluster)
+    capacity = queue_detail.capacity(cluster)
     resource = forms.RESOURCES[0] if capacity.get(forms.RESOURCES[0]) else "cpu"
     history = operations.allocation(
         cluster, [(queue.id, queue.name)], now=now(), span=SHOWN_SPAN, resource=resource
@@ -272,15 +249,6 @@ def _balances(
     owed = (parent.row.deserved or {}).get(resource)
     total = capacity.get(resource, 0) if parent.row.parent_id is None or owed is None else owed
     return lending.balances(parent.children, total, resource)
-
-
-def _capacity(cluster: Cluster) -> dict[str, int]:
-    """Return what all ready nodes of the cluster have together."""
-    total: dict[str, int] = {}
-    for amounts in cluster_queries.allocatable(cluster):
-        for name, amount in amounts.items():
-            total[name] = total.get(name, 0) + amount
-    return total
 
 
 @page

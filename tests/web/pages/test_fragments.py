@@ -19,8 +19,14 @@ OF_A_JOB = sorted(name for name in FRAGMENTS if name.startswith("job_"))
 
 
 def _object_id(site: Site, name: str, user: User) -> str:
+    if name == "queue_rows":
+        return str(site.cluster.id)
     ids = SimpleNamespace(
-        job=site.bobs.id, my=user.id, cluster=site.cluster.id, queue=site.cluster.id
+        job=site.bobs.id,
+        my=user.id,
+        cluster=site.cluster.id,
+        queue=site.robots.id,
+        node=site.node.id,
     )
     return str(getattr(ids, name.partition("_")[0]))
 
@@ -45,6 +51,56 @@ def test_fragment_of_a_job_is_hidden_from_strangers(site: Site, name: str) -> No
 
     with pytest.raises(NotFound):
         FRAGMENTS[name].load(actor, str(site.bobs.id), "")
+
+
+@pytest.mark.parametrize("name", ["queue_share", "queue_jobs", "queue_facts"])
+def test_fragment_of_a_queue_is_hidden_from_strangers(site: Site, name: str) -> None:
+    """A loader finds no queue of another tenant."""
+    actor = site.people.actor(site.people.charlie)
+
+    with pytest.raises(NotFound):
+        FRAGMENTS[name].load(actor, str(site.robots.id), "")
+
+
+def test_fragment_of_a_node_shows_no_job_of_others(site: Site) -> None:
+    """Everybody with a grant sees a node, and of what runs there only what they may see."""
+    fragment = FRAGMENTS["node_body"]
+    pages = {
+        user.username: render_to_string(
+            fragment.template,
+            fragment.load(site.people.actor(user), str(site.node.id), ""),
+        )
+        for user in (site.people.bob, site.people.charlie)
+    }
+
+    assert "charlies-secret" not in pages["bob"]
+    assert "bobs-training" not in pages["charlie"]
+    with pytest.raises(NotFound):
+        fragment.load(site.people.actor(site.people.bob), str(site.robots.id), "")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("node_body", "/cluster/nodes/gpu-01/"),
+        ("queue_share", "/queues/robots/"),
+        ("queue_jobs", "/queues/robots/"),
+        ("queue_facts", "/queues/robots/"),
+    ],
+)
+def test_fragment_of_a_place_is_what_the_page_holds(
+    site: Site, browse: Browse, name: str, path: str
+) -> None:
+    """The live regions of node and queue hold exactly what a live update would bring."""
+    user = site.people.bob
+    fragment = FRAGMENTS[name]
+    context = fragment.load(site.people.actor(user), _object_id(site, name, user), "")
+    alone = render_to_string(fragment.template, {"actor": site.people.actor(user), **context})
+
+    page = browse(user).get(path).content.decode()
+
+    assert f'data-live-fragment="{name}"' in page
+    assert _without_times(alone) in _without_times(page)
 
 
 def test_own_jobs_are_ones_own(site: Site) -> None:
