@@ -235,7 +235,10 @@ def move_job(*, actor: Actor, job_id: UUID, queue_id: UUID, now: datetime, reaso
         old_queue = job.queue_id
         assert target.unit is not None  # noqa: S101 - the root takes no jobs
         quotas.require_room_to_submit(
-            unit_id=target.unit.id, owner_id=job.owner_id, spec=jobs.clone_spec(job)
+            unit_id=target.unit.id,
+            owner_id=job.owner_id,
+            spec=jobs.clone_spec(job),
+            moved_job=job.id,
         )
         job.queue, job.unit, job.version = target, target.unit, job.version + 1
         job.spec = {**job.spec, "queue": target.name}

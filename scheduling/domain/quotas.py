@@ -175,10 +175,13 @@ def _wake(unit_id: UUID) -> None:
 # --- refusing -------------------------------------------------------------------------------------
 
 
-def require_room_to_submit(*, unit_id: UUID, owner_id: UUID, spec: JobSpec) -> None:
+def require_room_to_submit(
+    *, unit_id: UUID, owner_id: UUID, spec: JobSpec, moved_job: UUID | None = None
+) -> None:
     """Refuse a job where too many wait, or that could never start; in the submitting transaction.
 
-    One query where no quota counts the owner's jobs there.
+    A job that is moved there does not stand in its own way where it is counted already. One query
+    where no quota counts the owner's jobs there.
 
     Raises:
         Invalid: the quota with its unit, limit, use and who can raise it.
@@ -189,7 +192,7 @@ def require_room_to_submit(*, unit_id: UUID, owner_id: UUID, spec: JobSpec) -> N
         raise Invalid(problems)
     for limit in limits:
         if limit.resource == QuotaResource.QUEUED_JOBS:
-            _require_place_in_line(limit, owner_id)
+            _require_place_in_line(limit, owner_id, moved_job)
 
 
 def has_any(*, unit_id: UUID, owner_id: UUID) -> bool:
@@ -250,13 +253,15 @@ def _lock(limit: QuotaLimit) -> bool:
     return row is not None
 
 
-def _require_place_in_line(limit: QuotaLimit, owner_id: UUID) -> None:
+def _require_place_in_line(limit: QuotaLimit, owner_id: UUID, moved_job: UUID | None) -> None:
     if not _lock(limit):
         return
     quota = limit.quota
     owner = None if quota.scope == QuotaScope.UNIT else owner_id
     units = units_below([quota.unit_id])[quota.unit_id]
     waiting = queued_jobs(units, owner)
+    if moved_job is not None:
+        waiting = waiting.exclude(id=moved_job)
     if waiting[: limit.amount].count() >= limit.amount:
         params: dict[str, Param] = {
             "unit": quota.unit.name,

@@ -178,6 +178,24 @@ def test_quota_above_stops_jobs_below(people: People) -> None:
     assert (code, params["unit"]) == ("quota_queued_of_unit", "vision")
 
 
+def test_job_that_is_moved_does_not_stand_in_its_own_way(site: Site) -> None:
+    """At the limit, moving a waiting job below the same wall adds nothing to what waits."""
+    set_limits(unit_of(site), {R.QUEUED_JOBS: 1})
+    ann = researcher(site, "ann")
+    job = submit(site, ann)
+    assert ann.user_id is not None
+
+    with transaction.atomic():
+        quotas.require_room_to_submit(
+            unit_id=unit_of(site).id,
+            owner_id=ann.user_id,
+            spec=jobs.clone_spec(job),
+            moved_job=job.id,
+        )
+
+    assert refused(lambda: submit(site, ann))[0] == "quota_queued_of_unit"
+
+
 def test_submission_without_quotas_costs_one_query(site: Site) -> None:
     """Where nothing is limited, one look is all that quotas cost a submission."""
     ann = researcher(site, "ann")
