@@ -43,6 +43,8 @@ from tenants.domain.errors import Conflict, Denied, Invalid, Problem
 
 MODES = ("form", "yaml")
 SPOOL_BYTES = 8 * 1024 * 1024
+UNFINISHED = frozenset({"required", "no_task", "nothing_to_run", "empty_document"})
+"""Problems of a job that is not written yet, rather than written wrongly."""
 EDITOR_PHRASES = (
     gettext_noop("Find"),
     gettext_noop("Replace"),
@@ -324,6 +326,7 @@ def fit(request: PageRequest) -> HttpResponse:
             )
             for one in parsed.problems
         ],
+        "is_unfinished": all(one.code in UNFINISHED for one in parsed.problems),
         "now": now(),
         "notes": [(note.path, sentence(note.code, note.params)) for note in parsed.notes],
         "spec": parsed.spec,

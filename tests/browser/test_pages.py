@@ -141,7 +141,7 @@ def test_form_tells_beside_it_whether_the_job_fits(site: Site, visit: Open) -> N
     fit = page.locator("#fit")
 
     seen.open("/jobs/new/")
-    expect(fit).to_contain_text("Not valid yet")
+    expect(fit).to_contain_text("Not complete yet")
     page.get_by_label("Name", exact=True).fill("hello")
     page.get_by_label("Command", exact=True).fill("echo hello")
     page.get_by_label("Command", exact=True).blur()
@@ -305,12 +305,12 @@ def test_failed_part_says_since_when_it_is_stale(site: Site, visit: Open) -> Non
     page = seen.page
     seen.open("/jobs/new/")
     fit = page.locator("#fit")
-    expect(fit).to_contain_text("Not valid yet")
+    expect(fit).to_contain_text("Not complete yet")
 
     page.route("**/jobs/new/fit/", lambda route: route.fulfill(status=500))
     page.get_by_label("Name", exact=True).fill("hello")
     expect(page.get_by_text("Not refreshed since")).to_be_visible()
-    expect(fit).to_contain_text("Not valid yet")
+    expect(fit).to_contain_text("Not complete yet")
     page.unroute("**/jobs/new/fit/")
     page.get_by_label("Command", exact=True).fill("true")
 

@@ -252,3 +252,17 @@ def test_fresh_form_says_nothing_of_yaml(site: Site, browse: Browse) -> None:
     page = browse(site.people.bob).get("/jobs/new/").content.decode()
 
     assert "Said only in YAML" not in page
+
+
+def test_unfinished_job_is_not_called_wrong(site: Site, browse: Browse) -> None:
+    """What is not written yet is told as missing; what is written wrongly as not valid."""
+    client = browse(site.people.bob)
+    nameless = {**FORM, "name": ""}
+
+    texts = [
+        client.post("/jobs/new/fit/", form).content.decode()
+        for form in (nameless, {**nameless, "roles-0-cpu": "two"})
+    ]
+
+    assert ["Not complete yet" in text for text in texts] == [True, False]
+    assert ["Not valid yet" in text for text in texts] == [False, True]
