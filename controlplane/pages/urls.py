@@ -12,6 +12,7 @@ from controlplane.pages import (
     admin_quotas,
     admin_secrets,
     admin_tokens,
+    admin_webhooks,
     changes,
     cluster,
     home,
@@ -115,6 +116,10 @@ urlpatterns = [
     path("admin/secrets/", admin_secrets.listing, name="secrets"),
     path("admin/secrets/new/", admin_secrets.new, name="secret_new"),
     path("admin/secrets/<uuid:secret_id>/", admin_secrets.detail, name="secret"),
+    path("admin/webhooks/", admin_webhooks.listing, name="webhooks"),
+    path("admin/webhooks/new/", admin_webhooks.new, name="webhook_new"),
+    path("admin/webhooks/<uuid:webhook_id>/", admin_webhooks.detail, name="webhook"),
+    path("admin/webhooks/<uuid:webhook_id>/act/", admin_webhooks.act, name="webhook_act"),
     path("admin/health/", admin_area.health, name="health"),
     path("admin/images/", admin_area.images, name="images"),
 ]
