@@ -16,7 +16,7 @@ from controlplane.pages.frame import PageRequest, now, page, render_page
 from scheduling.domain import access_wording, org_preview
 from scheduling.domain.org_preview import Deed, UnitChange, UnitRequest
 from scheduling.domain.queries import org as queries
-from scheduling.domain.queries.org import UnitPage
+from scheduling.domain.queries.org import UnitHead, UnitPage
 from tenants.domain import org
 from tenants.domain.access import Verb, may
 from tenants.domain.errors import Conflict, Denied, Invalid, NotFound
@@ -140,7 +140,7 @@ def change(request: PageRequest, unit_id: UUID, what: str) -> HttpResponse:
     if what not in set(UnitChange):
         raise NotFound("page")
     wanted = UnitChange(what)
-    found = queries.unit_page(request.actor, unit_id)
+    found = queries.unit_head(request.actor, unit_id)
     given = request.POST if request.method == "POST" else {}
     form = forms.form_of(given, "name", "target", "version", "reason")
     if request.method == "GET":
@@ -173,7 +173,7 @@ def change(request: PageRequest, unit_id: UUID, what: str) -> HttpResponse:
     )
 
 
-def _targets(request: PageRequest, found: UnitPage, wanted: UnitChange) -> Choices:
+def _targets(request: PageRequest, found: UnitHead, wanted: UnitChange) -> Choices:
     """Return where the unit may go: units of its tenant that the viewer administers."""
     if wanted not in {UnitChange.MOVE, UnitChange.MERGE}:
         return []

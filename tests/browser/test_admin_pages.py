@@ -197,7 +197,9 @@ def test_axe_finds_nothing(site: Site, visit: Open, theme: str) -> None:
             ]
 
     assert not found, "\n".join(f"{path} {one}" for path, ones in found.items() for one in ones)
-    assert (seen.violations, seen.errors) == ([], [])
+    # The browser notes the status of the unit that cannot be archived yet; it is meant.
+    assert [one for one in seen.errors if "status of 422" not in one] == []
+    assert seen.violations == []
 
 
 def test_nothing_is_wider_than_a_small_phone(site: Site, visit: Open) -> None:

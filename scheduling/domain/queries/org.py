@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from tenants.domain.access import Actor, Verb, reads, verbs_on
 from tenants.models import Grant, OrgClosure, OrgUnit, User
 
 MOST_UNITS = 2000
+Verbs = Mapping[UUID | None, frozenset[Verb]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,15 @@ class HeldGrant:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitHead:
+    """One unit and where it lies."""
+
+    unit: OrgUnit
+    path: tuple[OrgUnit, ...]
+    """From the tenant down to the parent."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnitPage:
     """One unit with what is on it."""
 
@@ -87,7 +97,8 @@ def unit_tree(actor: Actor, *, with_archived: bool = False) -> list[UnitRow]:
     ids = {unit.id for unit in own}
     above = OrgUnit.objects.filter(descendant_links__descendant__in=ids).exclude(id__in=ids)
     path_only = {unit.id: unit for unit in above.only("id", "name", "kind", "parent", "tenant")}
-    rows = _rows(actor, own)
+    verbs = verbs_on(actor, {*ids, *(unit.parent_id for unit in own)})
+    rows = _rows(actor, own, verbs)
     rows += [
         UnitRow(unit.id, unit.name, unit.kind, 0, unit.parent_id, False, 0, is_path_only=True)  # noqa: FBT003 - not archived
         for unit in path_only.values()
@@ -95,26 +106,46 @@ def unit_tree(actor: Actor, *, with_archived: bool = False) -> list[UnitRow]:
     return _in_order(rows)
 
 
-def unit_page(actor: Actor, unit_id: UUID) -> UnitPage:
-    """Return one unit with its children, queues, grants and accounts.
+def unit_head(actor: Actor, unit_id: UUID) -> UnitHead:
+    """Return one unit with the names above it. Two queries.
 
     Raises:
         NotFound: the actor does not see it.
     """
-    path = access.visible_path(actor, unit_id)[:-1]
-    unit = OrgUnit.objects.select_related("parent").get(id=unit_id)
-    children = OrgUnit.objects.filter(parent=unit).order_by("is_archived", "name", "id")
-    found = Queue.objects.visible_to(reads(actor, Verb.QUEUE_READ)).filter(unit=unit)
-    queues = tuple(found.select_related("cluster", "parent").order_by("cluster__name", "name"))
-    clusters = Cluster.objects.exclude(id__in=[queue.cluster_id for queue in queues])
-    verbs = verbs_on(actor, [unit.id, unit.parent_id])
+    access.require(actor, Verb.ORG_READ, unit_id, what="org unit")
+    above = OrgUnit.objects.filter(descendant_links__descendant=unit_id)
+    *path, unit = above.order_by("-descendant_links__depth")
+    return UnitHead(unit, tuple(path))
+
+
+def unit_page(actor: Actor, unit_id: UUID) -> UnitPage:
+    """Return one unit with its children, queues, grants and accounts. Ten queries.
+
+    Raises:
+        NotFound: the actor does not see it.
+    """
+    head = unit_head(actor, unit_id)
+    unit = head.unit
+    children = list(
+        OrgUnit.objects.filter(parent=unit).order_by("is_archived", "name", "id")[:MOST_UNITS]
+    )
+    above = [one.id for one in head.path]
+    verbs = verbs_on(actor, {*above, None, unit.id, *(child.id for child in children)})
     here = verbs[unit.id]
+    queues = list(
+        Queue.objects.filter(Q(unit__in=[unit.id, *above]) | Q(parent__isnull=True))
+        .select_related("cluster", "parent")
+        .order_by("cluster__name", "name")
+    )
+    own = tuple(queue for queue in queues if queue.unit_id == unit.id)
+    taken = {queue.cluster_id for queue in own}
+    clusters = [one for one in Cluster.objects.order_by("name") if one.id not in taken]
     return UnitPage(
         unit=unit,
-        path=tuple(path),
-        children=tuple(_rows(actor, list(children[:MOST_UNITS]))),
-        queues=queues,
-        clusters_without_queue=tuple(_nearest(actor, unit, clusters.order_by("name"))),
+        path=head.path,
+        children=tuple(_rows(actor, children, verbs)),
+        queues=own if Verb.QUEUE_READ in here else (),
+        clusters_without_queue=tuple(_nearest(above, queues, clusters, verbs)),
         grants=tuple(_grants_on(actor, unit)),
         accounts=tuple(_accounts_of(actor, unit)),
         may_change=Verb.ORG_ADMIN in verbs[unit.parent_id],
@@ -147,19 +178,17 @@ def paths_of(actor: Actor, verb: Verb, *, below: UUID | None = None) -> list[tup
 
 
 def _nearest(
-    actor: Actor, unit: OrgUnit, clusters: Iterable[Cluster]
+    above: Sequence[UUID], queues: Iterable[Queue], clusters: Iterable[Cluster], verbs: Verbs
 ) -> Iterable[tuple[Cluster, UUID | None]]:
-    """Pair each cluster with the queue of the nearest unit above, where the actor may add to it."""
-    clusters = list(clusters)
-    above = OrgClosure.objects.filter(descendant=unit, depth__gt=0)
-    depths = dict(above.values_list("ancestor_id", "depth"))
-    rows = Queue.objects.filter(cluster__in=clusters).filter(
-        Q(unit__in=list(depths)) | Q(parent__isnull=True)
-    )
+    """Pair each cluster with the queue of the nearest unit above, where the actor may add to it.
+
+    `above` names the units from the tenant down; the root of a cluster is farther than all of them.
+    """
+    depths: dict[UUID | None, int] = {unit_id: depth for depth, unit_id in enumerate(above)}
     nearest: dict[UUID, Queue] = {}
-    for queue in sorted(rows, key=lambda one: depths[one.unit_id] if one.unit_id else MOST_UNITS):
+    candidates = [queue for queue in queues if queue.unit_id is None or queue.unit_id in depths]
+    for queue in sorted(candidates, key=lambda one: -depths.get(one.unit_id, -1)):
         nearest.setdefault(queue.cluster_id, queue)
-    verbs = verbs_on(actor, {queue.unit_id for queue in nearest.values()})
     for cluster in clusters:
         found = nearest.get(cluster.id)
         may_add = found is not None and Verb.QUEUE_CREATE in verbs[found.unit_id]
@@ -182,10 +211,9 @@ def _accounts_of(actor: Actor, unit: OrgUnit) -> Iterable[User]:
     return [user for user in found.order_by("username") if user.is_service or user.removed_at]
 
 
-def _rows(actor: Actor, units: Collection[OrgUnit]) -> list[UnitRow]:
+def _rows(actor: Actor, units: Collection[OrgUnit], verbs: Verbs) -> list[UnitRow]:
     ids = [unit.id for unit in units]
     queues = _queues_of(actor, ids)
-    verbs = verbs_on(actor, {*ids, *(unit.parent_id for unit in units)})
     counts = Grant.objects.filter(unit__in=ids).values_list("unit_id").annotate(n=Count("id"))
     people = dict(counts)
     return [

@@ -13,7 +13,7 @@ from allauth.mfa.models import Authenticator
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from tenants.domain import grants, tokens, users
-from tenants.domain.access import Actor, Verb, allowed
+from tenants.domain.access import Actor, Verb, allowed, reads
 from tenants.models import AccountLink, ApiToken, BrowserSession, Grant, OrgClosure, User
 
 PAGE_SIZE = 50
@@ -83,6 +83,8 @@ class Person:
     link: AccountLink | None
     """The one-use link that is open."""
     may_edit: bool
+    may_give: bool
+    """Whether the actor gives roles anywhere, and the account can have one."""
     is_self: bool
 
 
@@ -143,6 +145,7 @@ def person(actor: Actor, user_id: UUID, now: datetime) -> Person:
     held = _grants_of(actor, [user.id]).get(user.id, ())
     editable = allowed(actor, Verb.GRANT_EDIT, {grant.unit_id for grant in held})
     may_edit = users.may_edit(actor, user)
+    giving = reads(actor, Verb.GRANT_EDIT)
     links = AccountLink.objects.filter(user=user, ended_at__isnull=True, expires_at__gt=now)
     sessions = BrowserSession.objects.filter(user=user, expire_date__gt=now)
     factors = Authenticator.objects.filter(user=user).order_by("type")
@@ -158,6 +161,7 @@ def person(actor: Actor, user_id: UUID, now: datetime) -> Person:
         factors=tuple(factors.values_list("type", flat=True)) if may_edit else (),
         link=links.order_by("-created_at").first() if may_edit else None,
         may_edit=may_edit,
+        may_give=user.is_active and (giving.sees_everything or bool(giving.readable_units)),
         is_self=user.id == actor.user_id,
     )
 

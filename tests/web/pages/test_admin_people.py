@@ -9,10 +9,12 @@ from html import unescape
 import pytest
 from django.conf import settings
 from django.core import mail
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from tenants.models import AccountLink, ApiToken, AuditRow, Grant, GrantRole, OrgUnit, User
-from tests.people import PASSWORD, make_grant
+from tests.people import PASSWORD, make_grant, make_unit
 from tests.web.pages.conftest import Site
 
 Browse = Callable[[User], Client]
@@ -142,6 +144,27 @@ def test_merge_by_page(site: Site, browse: Browse) -> None:
     assert "“robots” takes over" in shown
     assert site.people.speech.is_archived
     assert reply["Location"] == f"/admin/org/{site.people.robots.id}/"
+
+
+def test_pages_ask_a_bounded_number_of_questions(site: Site, browse: Browse) -> None:
+    """A unit, its changes and a person cost at most fifteen queries, however much is on them."""
+    client = browse(site.people.alice)
+    unit, bob = site.people.speech, site.people.bob
+    paths = [f"/admin/org/{unit.id}/", f"/admin/org/{unit.id}/move/", f"/admin/people/{bob.id}/"]
+    make_unit("first", unit)
+    costs: list[int] = []
+    for number in range(2):
+        for path in paths:
+            client.get(path)
+            with CaptureQueriesContext(connection) as queries:
+                assert client.get(path).status_code == 200
+            costs.append(len(queries))
+        child = make_unit(f"child-{number}", unit)
+        make_grant(bob, GrantRole.VIEWER, child)
+        make_grant(site.people.charlie, GrantRole.VIEWER, unit if number else child)
+
+    assert costs[:3] == costs[3:]
+    assert max(costs) <= 15
 
 
 # --- people ---------------------------------------------------------------------------------------
