@@ -6,6 +6,7 @@ are everybody's, letters that could not be delivered those of who reads the inst
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -418,6 +419,8 @@ class Allocation:
 
 
 GRID = 120
+GAP = timedelta(minutes=3)
+"""Longer without a sample of the cluster, and the line has a gap."""
 DEEPEST_LOOK = 500
 _LINES = """
     SELECT DISTINCT ON (queue_id, slot) queue_id, slot, allocated, deserved FROM (
@@ -477,9 +480,19 @@ def allocation(
     return Allocation(
         times,
         tuple(Line(name, *_carried(held.get(queue_id, {}))) for queue_id, name in queues),
-        Line(cluster.name, tuple(capacity.get(place) for place in range(GRID + 1))),
+        Line(cluster.name, _held_for(capacity, math.ceil(GAP / step))),
         resource,
     )
+
+
+def _held_for(known: dict[int, int | None], most: int) -> tuple[int | None, ...]:
+    """Let a value hold for a few steps, as long as the next sample may take to come."""
+    values: list[int | None] = []
+    age = most
+    for place in range(GRID + 1):
+        age = 0 if place in known else age + 1
+        values.append(known[place - age] if age < most and place - age in known else None)
+    return tuple(values)
 
 
 def _carried(

@@ -292,12 +292,12 @@ def _weight_shares(visible: Collection[Queue], below: Mapping[UUID, int]) -> dic
     `below` has the sums where not all siblings are among the rows.
     """
     shown = {queue.id for queue in visible}
-    sums: dict[UUID | None, int] = defaultdict(int)
+    sums: Counter[UUID | None] = Counter()
     for queue in visible:
         sums[queue.parent_id] += queue.weight
-    sums.update(below)
+    known: Mapping[UUID | None, int] = {**sums, **{one: below[one] for one in below}}
     return {
-        queue.id: queue.weight / sums[queue.parent_id]
+        queue.id: queue.weight / known[queue.parent_id]
         for queue in visible
         if queue.parent_id in shown
     }

@@ -323,3 +323,21 @@ def test_part_is_a_page_without_scripts(site: Site, browse: Browse) -> None:
         part = client.get(path, headers={"hx-request": "true"}).content.decode()
         assert ("<html" in whole, "<html" in part) == (True, False)
     assert Queue.objects.count() == 4
+
+
+def test_capacity_line_has_gaps_only_where_nothing_was_sampled(site: Site, browse: Browse) -> None:
+    """Samples every half minute make a line; minutes without any are a gap, not zero."""
+    share = {"deserved": {GPU: 1000}, "allocated": {GPU: 1000}, "requested": {}}
+    QueueShare.objects.create(queue=site.mill, updated_at=site.now, **share)
+    now = timezone.now()
+    for seconds in (*range(3540, 1800, -30), *range(600, 0, -30)):
+        samples.take(now=now - timedelta(seconds=seconds))
+
+    chart = browse(site.people.root).get("/ops/figures/?span=1h").context["chart"]
+
+    line = next(trace["y"] for trace in chart.data if trace["name"] == "capacity")
+    known = [value is not None for value in line]
+    assert {value for value in line if value is not None} == {8.0}
+    assert known[5:55] == [True] * 50
+    assert known[70:95] == [False] * 25
+    assert known[105:] == [True] * 16
