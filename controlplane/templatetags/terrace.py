@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext
+from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
 
 from controlplane.charts.states import attempt_token, phase_token
 from controlplane.units import GPU, UNKNOWN, amount, bytes_, milli, plain, resource_name
@@ -158,36 +158,40 @@ def attempt_state(state: str) -> str:
     return attempt_token(state)
 
 
+# Lazily: a page of 1,000 tasks asks for 1,000 of them, and each needs one.
+STATE_LABELS = {
+    "Pending": pgettext_lazy("state", "Pending"),
+    "Aborting": pgettext_lazy("state", "Suspending"),
+    "Aborted": pgettext_lazy("state", "Suspended"),
+    "Running": pgettext_lazy("state", "Running"),
+    "Restarting": pgettext_lazy("state", "Restarting"),
+    "Completing": pgettext_lazy("state", "Completing"),
+    "Completed": pgettext_lazy("state", "Completed"),
+    "Terminating": pgettext_lazy("state", "Cancelling"),
+    "Terminated": pgettext_lazy("state", "Cancelled"),
+    "Failed": pgettext_lazy("state", "Failed"),
+    "Bound": pgettext_lazy("state", "Bound"),
+    "Starting": pgettext_lazy("state", "Starting"),
+    "Stopping": pgettext_lazy("state", "Stopping"),
+    "Succeeded": pgettext_lazy("state", "Succeeded"),
+    "Evicted": pgettext_lazy("state", "Evicted"),
+    "Cancelled": pgettext_lazy("state", "Cancelled"),
+    "Lost": pgettext_lazy("state", "Lost"),
+    "Ready": pgettext_lazy("state", "Ready"),
+    "NotReady": pgettext_lazy("state", "Not ready"),
+    "Joining": pgettext_lazy("state", "Joining"),
+    "Removed": pgettext_lazy("state", "Removed"),
+    "Open": pgettext_lazy("state", "Open"),
+    "Closing": pgettext_lazy("state", "Closing"),
+    "Closed": pgettext_lazy("state", "Closed"),
+    "Unknown": pgettext_lazy("state", "Unknown"),
+}
+
+
 @register.filter
 def phase_label(phase: str) -> str:
     """Return the shown name of a phase or state."""
-    return {
-        "Pending": pgettext("state", "Pending"),
-        "Aborting": pgettext("state", "Suspending"),
-        "Aborted": pgettext("state", "Suspended"),
-        "Running": pgettext("state", "Running"),
-        "Restarting": pgettext("state", "Restarting"),
-        "Completing": pgettext("state", "Completing"),
-        "Completed": pgettext("state", "Completed"),
-        "Terminating": pgettext("state", "Cancelling"),
-        "Terminated": pgettext("state", "Cancelled"),
-        "Failed": pgettext("state", "Failed"),
-        "Bound": pgettext("state", "Bound"),
-        "Starting": pgettext("state", "Starting"),
-        "Stopping": pgettext("state", "Stopping"),
-        "Succeeded": pgettext("state", "Succeeded"),
-        "Evicted": pgettext("state", "Evicted"),
-        "Cancelled": pgettext("state", "Cancelled"),
-        "Lost": pgettext("state", "Lost"),
-        "Ready": pgettext("state", "Ready"),
-        "NotReady": pgettext("state", "Not ready"),
-        "Joining": pgettext("state", "Joining"),
-        "Removed": pgettext("state", "Removed"),
-        "Open": pgettext("state", "Open"),
-        "Closing": pgettext("state", "Closing"),
-        "Closed": pgettext("state", "Closed"),
-        "Unknown": pgettext("state", "Unknown"),
-    }.get(phase, phase)
+    return str(STATE_LABELS.get(phase, phase))
 
 
 @register.simple_tag

@@ -190,12 +190,17 @@ class SnapshotCache:
         return is_changed
 
     def _refresh_jobs(self, cluster_id: UUID) -> bool:
-        rows = Job.objects.filter(
-            queue__cluster_id=cluster_id, changed_xid__gte=self.since
-        ).select_related("queue")
+        rows = Job.objects.filter(queue__cluster_id=cluster_id, changed_xid__gte=self.since).defer(
+            *NOT_READ
+        )
         if self.since == 0:
             rows = rows.filter(IS_OF_INTEREST)
         jobs = [job for job in rows if is_of_interest(job)]
+        # Of its queue a job needs the name only: one instance for all, instead of one each.
+        queues = {key: Queue(id=key, name=queue.name) for key, queue in self.queues.items()}
+        for job in jobs:
+            if job.queue_id in queues:
+                job.queue = queues[job.queue_id]
         gone = {job.id for job in rows} - {job.id for job in jobs}
         self.versions.update({str(job.id): job.version for job in jobs})
         for job_id in gone:
@@ -210,6 +215,20 @@ class SnapshotCache:
         return _merge(self.jobs, values, gone)
 
 
+NOT_READ = (
+    "reason_code",
+    "reason_params",
+    "reason_at",
+    "message",
+    "desired_state",
+    "gpu_milli",
+    "cpu_milli",
+    "memory_bytes",
+    "started_at",
+    "finished_at",
+    "delete_after",
+)
+"""Columns of a job that no cycle looks at; a third of the time of a first read."""
 # Between two queries of a first read 100,000 tasks become values: nobody waits for a reader.
 READ_ONLY = """
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
