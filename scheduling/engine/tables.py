@@ -169,6 +169,7 @@ class RoleRow:
     __slots__ = (
         "done",
         "held",
+        "is_ruled",
         "latest_not_before",
         "name",
         "pending",
@@ -190,6 +191,8 @@ class RoleRow:
         self.releasing: list[tuple[Task, int]] = []
         self.promised: list[tuple[Task, int]] = []
         self.done = 0
+        self.is_ruled = False
+        """Whether it has rules about neighbours."""
         self.latest_not_before = 0.0
 
 
@@ -201,6 +204,7 @@ class JobRow:
         "has_mixed_tasks",
         "held_count",
         "is_elastic",
+        "is_placed",
         "is_valid",
         "job",
         "min_available",
@@ -235,7 +239,8 @@ class JobRow:
             self.pending_count += pending
             scheduled += held + role.done
             done += role.done
-            running += sum(1 for task, _ in role.held if task.state is TaskState.RUNNING)
+            if held:
+                running += sum(1 for task, _ in role.held if task.state is TaskState.RUNNING)
             releasing += len(role.releasing)
             total = held + pending + role.done + promised
             valid += total
@@ -243,8 +248,10 @@ class JobRow:
             is_valid = is_valid and total >= role.role.min_available
         self.min_available = max(job.min_available, role_min_sum)
         self.is_valid = is_valid and valid >= self.min_available
+        self.is_placed = bool(self.held_count or releasing or any(r.promised for r in roles))
+        """Whether any task has, is leaving, or was promised a place."""
         self.is_elastic = self.held_count + done > self.min_available
-        self.has_mixed_tasks = len({r.role.priority for r in roles}) > 1
+        self.has_mixed_tasks = len(roles) > 1 and len({r.role.priority for r in roles}) > 1
         self.signature = self._signature()
         if not (job.is_runnable and self.is_valid):
             self.requested = [0] * width
@@ -277,7 +284,7 @@ class JobRow:
             or job.annotations
             or job.topology is not None
             or job.sub_groups
-            or has_neighbour_rules(role.role)
+            or role.is_ruled
         ):
             return (job.key,)
         return (
@@ -456,6 +463,8 @@ class Tables:
         """Queue -> owner -> what the owner's jobs hold there."""
         self._shape_by_key: dict[ShapeKey, Shape] = {}
         self._shape_by_role: dict[tuple[int, str], tuple[Role, Shape]] = {}
+        self._ruled_roles: set[int] = set()
+        """Identities of the roles of `_shape_by_role` that have rules about neighbours."""
         self.jobs: tuple[Job, ...] = ()
         self.job_ids: Int64 = _ids(())
 
@@ -481,6 +490,8 @@ class Tables:
             self.shapes.append(shape)
             self._shape_by_key[key] = shape
         self._shape_by_role[id(role), ruled] = (role, shape)
+        if has_neighbour_rules(role):
+            self._ruled_roles.add(id(role))
         return shape
 
     def read(self, job: Job) -> JobRow:  # noqa: C901 - one branch a task state, on the hot path
@@ -488,6 +499,9 @@ class Tables:
         roles = [
             RoleRow(role, self.shape_of(role, job.queue), i) for i, role in enumerate(job.roles)
         ]
+        if self._ruled_roles:
+            for row in roles:
+                row.is_ruled = id(row.role) in self._ruled_roles
         by_name = {role.name: role for role in roles}
         index = self.nodes.index
         for task in job.tasks:
@@ -520,7 +534,7 @@ class Tables:
         """Take a job in."""
         row = self.read(job)
         self.rows[job.key] = row
-        if any(has_neighbour_rules(role) for role in job.roles):
+        if self._ruled_roles and any(role.is_ruled for role in row.roles):
             self.ruled[job.key] = row
         if job.topology is not None or job.sub_groups:
             self.shaped[job.key] = row
@@ -549,6 +563,7 @@ class Tables:
         self._account(row, -1)
         for role in job.roles:
             self._shape_by_role.pop((id(role), job.queue if self.has_queue_rules else ""), None)
+            self._ruled_roles.discard(id(role))
 
     def group(self, signature: Signature) -> list[JobRow]:
         """Return the rows of a group by age, then key."""
@@ -558,7 +573,9 @@ class Tables:
             self._sorted_groups[signature] = rows
         return rows
 
-    def _account(self, row: JobRow, sign: int) -> None:  # noqa: C901 - one pass over a row, on the hot path
+    def _account(  # noqa: C901, PLR0912 - one pass over a row, on the hot path
+        self, row: JobRow, sign: int
+    ) -> None:
         job = row.job
         allocated = self.queue_allocated.get(job.queue)
         if allocated is None:
@@ -569,9 +586,11 @@ class Tables:
         requested = self.queue_requested[job.queue]
         releasing = self.queue_releasing[job.queue]
         for d in range(self.width):
-            allocated[d] += sign * row.allocated[d]
             requested[d] += sign * row.requested[d]
-            releasing[d] += sign * row.releasing[d]
+        if row.is_placed:
+            for d in range(self.width):
+                allocated[d] += sign * row.allocated[d]
+                releasing[d] += sign * row.releasing[d]
         owners = self.owners_by_queue[job.queue]
         owners[job.owner] += sign
         if not owners[job.owner]:
@@ -582,7 +601,7 @@ class Tables:
             held = by_owner.setdefault(job.owner, [0] * self.width)
             for d in range(self.width):
                 held[d] += sign * row.allocated[d]
-        for role in row.roles:
+        for role in row.roles if row.is_placed else ():
             vector = role.shape.vector * sign
             for _, node in role.held:
                 if node >= 0:

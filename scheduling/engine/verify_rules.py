@@ -12,6 +12,7 @@ from scheduling.engine.types import (
     HyperNode,
     Job,
     Node,
+    PluginConfig,
     PodTerm,
     Requirement,
     Role,
@@ -38,7 +39,7 @@ def check(facts: Facts, config: Config | None) -> Iterator[Violation]:
     if config is None:
         names = DEFAULT_PLUGINS
     else:
-        names = frozenset(p.name for tier in config.tiers for p in tier)
+        names = frozenset(p.name for tier in config.tiers for p in tier if _is_on(p))
     yield from _owners(facts)
     if "predicates" in names:
         yield from _neighbours(facts)
@@ -51,6 +52,21 @@ def check(facts: Facts, config: Config | None) -> Iterator[Violation]:
         yield from _budgets(facts)
     if "tdm" in names and config is not None:
         yield from _hours(facts, config)
+
+
+FLAGS = {
+    "predicates": "predicate",
+    "network-topology-aware": "hyper_node_gradient",
+    "numa-aware": "predicate",
+    "tdm": "predicate",
+    "pdb": "preemptable",
+}
+"""The flag without which a plugin's rule does not bind."""
+
+
+def _is_on(plugin: PluginConfig) -> bool:
+    flag = FLAGS.get(plugin.name, "")
+    return flag not in plugin.disabled and (plugin.enabled is None or flag in plugin.enabled)
 
 
 def _owners(facts: Facts) -> Iterator[Violation]:

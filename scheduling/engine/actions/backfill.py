@@ -15,9 +15,10 @@ from scheduling.engine.actions.serving import (
     roles_in_order,
     serve,
 )
+from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Group, Session
-from scheduling.engine.views import JobView
+from scheduling.engine.views import JobView, RoleView
 
 SHARE_CODES = frozenset({ReasonCode.QUEUE_SHARE, ReasonCode.BEHIND_HEAD})
 
@@ -85,6 +86,22 @@ def best_effort_order(session: Session) -> list[tuple[JobView, Group]]:
     return ordered
 
 
+def _best_place(session: Session, job: JobView, role: RoleView) -> int:
+    """Return the best node for a best-effort task by all rules of its job, or -1."""
+    extra = session.task_scores(job, role)
+    if not job.is_shaped:
+        return session.best_node(role.shape, extra=extra)
+    outer = session.focus
+    node = -1
+    for domain in candidate_domains(session, job):
+        session.focus = domain.within(outer)
+        node = session.best_node(role.shape, extra=extra)
+        if node >= 0:
+            break
+    session.focus = outer
+    return node
+
+
 def _place_best_effort(session: Session) -> None:
     groups = (
         {row.job.key: group for group in admitted(session) for row in group.left()}
@@ -97,7 +114,7 @@ def _place_best_effort(session: Session) -> None:
             if not role.shape.is_best_effort:
                 continue
             while role.pending:
-                node = session.best_node(role.shape)
+                node = _best_place(session, job, role)
                 if node < 0 or not session.place(job, role, node):
                     group.reason = reason_of(session, job, Failure(role, None), 0)
                     break

@@ -99,7 +99,10 @@ def _clear(
     for bundle in chosen:
         start = statement.checkpoint()
         for unit in bundle.units:
-            session.evict(unit, action=action, beneficiary=job.key)
+            left = tuple(held for held in unit.tasks if held[1].key not in session.evicted)
+            if left:  # what the job could spare has gone before the whole of it
+                rest = Unit(unit.job, left, is_whole=unit.is_whole)
+                session.evict(rest, action=action, beneficiary=job.key)
         evicted.append(session.journal[start:])
         room = session.free + session.releasing - session.promised
         sums = np.maximum(room[:, domain.mask], 0).sum(axis=1)
@@ -143,6 +146,8 @@ def bundles(
     most of what is needed for the least.
     """
     need = missing_request(session, claimant)
+    if not claimant.roles:
+        return []
     role = next((r for r in claimant.roles if r.pending), claimant.roles[0])
     removed = Removed(session.width)
     claim = Claim(action, claimant, role, removed)

@@ -47,6 +47,8 @@ class NodeGroup(Plugin):
             for row in session.tables.rows.values():
                 for role in row.roles if row.job.queue in self.limits else ():
                     for _, node in role.held:
+                        if node < 0:
+                            continue
                         self._book(row.job.queue, node, role.shape, 1)
 
     def rules(self, queue: QueueView) -> Rules:

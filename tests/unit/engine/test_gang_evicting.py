@@ -20,7 +20,7 @@ from scheduling.engine.types import (
     TopologyMode,
     TopologyRule,
 )
-from tests.scenarios import read
+from tests.scenarios import cycle, read
 
 
 def config(*plugins: str, actions: str, **arguments: str) -> Config:
@@ -172,3 +172,21 @@ def test_nominated_node_is_taken_if_it_fits(nominated: str, node: str) -> None:
     found = plan(snapshot, config("gang", "predicates", actions="allocate"))
 
     assert [b.node for b in found.binds] == [node]
+
+
+def test_no_task_is_evicted_twice_when_a_job_gives_what_it_can_spare_and_then_the_rest() -> None:
+    """First the spare task is taken, then the gang as a whole: each task once."""
+    outcome = cycle(
+        """
+        nodes  n1: gpu=2
+        queue  q:
+        job    q/old: 2 x gpu=1 min=1 running n1*2 phase=Running
+        job    q/new: 1 x gpu=2 priority=5
+        """,
+        config=Config(
+            (ActionConfig("allocate"), ActionConfig("gangpreempt")),
+            ((PluginConfig("priority"), PluginConfig("gang"), PluginConfig("predicates")),),
+        ),
+    )
+
+    assert sorted(outcome.evicted) == ["q/old-0", "q/old-1"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine.cycle import plan
+from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.domains import CLUSTER_TOP, Domains
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.types import (
@@ -23,6 +23,7 @@ from scheduling.engine.types import (
     TopologyMode,
     TopologyRule,
 )
+from scheduling.engine.verify import check
 from tests.scenarios import read
 
 HARD, SOFT = TopologyMode.HARD, TopologyMode.SOFT
@@ -235,3 +236,26 @@ def test_hard_gangs_never_leave_their_domain(gangs: list[tuple[int, int, bool]])
             assert len(used) <= 1
         if is_hard and tier == 2:
             assert len({ROW[rack] for rack in used}) <= 1
+
+
+def test_best_effort_tasks_keep_to_the_domain_of_their_job() -> None:
+    """The task that asks for nothing waits rather than leave the switch of the one that asks."""
+    snapshot = read("""
+        nodes  n0: cpu=1 pods=1
+        nodes  n1: cpu=0.5
+        nodes  n2: cpu=4 cordoned
+        queue  q:
+        job    q/a: 1 x cpu=1 role=main min=1 ; 1 x cpu=0 role=side
+    """)
+    switches = (
+        HyperNode("s0", 1, nodes=frozenset({"n0", "n2"})),
+        HyperNode("s1", 1, nodes=frozenset({"n1"})),
+    )
+    rule = TopologyRule(TopologyMode.HARD, 1)
+    job = replace(snapshot.jobs[0], topology=rule)
+    snapshot = replace(snapshot, hypernodes=switches, jobs=(job,))
+
+    found = plan(snapshot, DEFAULT_CONFIG)
+
+    assert check(snapshot, found) == []
+    assert [b.node for b in found.binds] == ["n0"]
