@@ -66,7 +66,10 @@ def new(request: PageRequest) -> HttpResponse:
     context = {
         "form": form,
         "units": choices if len(units) == 1 else [("", ""), *choices],
-        "subjects": [(one, one in subjects or not request.POST) for one in webhooks.SUBJECTS],
+        "subjects": [
+            (one, one in subjects or (one == "job" and not request.POST))
+            for one in webhooks.SUBJECTS
+        ],
     }
     template = "admin_webhooks/new.html"
     return render_page(request, template, context, section=SECTION, status=form.status)
