@@ -19,6 +19,7 @@ from django.db import connection, transaction
 
 from scheduling.domain import topics
 from scheduling.domain.errors import StaleSessionError
+from scheduling.domain.garbage import without_collecting
 from scheduling.domain.transitions import Batch, Exit, JobWork
 from scheduling.lifecycle.states import AttemptState
 from scheduling.lifecycle.values import AttemptEvent
@@ -182,7 +183,7 @@ def record_many(*, frames: Sequence[Frame], now: datetime) -> list[int | None]:
     Returns the highest committed sequence number of each, in order; None for a frame whose session
     is not its node's current one, of which nothing is written.
     """
-    with transaction.atomic():
+    with without_collecting(), transaction.atomic():
         wanted = sorted({frame.node_id for frame in frames})
         locked = Node.objects.select_for_update(no_key=True).filter(id__in=wanted).order_by("id")
         nodes = {node.id: node for node in locked}
