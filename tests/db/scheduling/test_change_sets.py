@@ -116,7 +116,7 @@ def test_whole_way_is_on_the_record(desk: Desk, settings: LazySettings) -> None:
         "change_set.reverted",
     ]
     edits = AuditRow.objects.filter(action="queue.update").order_by("id")
-    assert [(one.before, one.after["weight"], one.reason) for one in edits] == [
+    assert [(one.before, (one.after or {})["weight"], one.reason) for one in edits] == [
         ({"weight": 1}, 3, "quarter end"),
         ({"weight": 3}, 1, "too much"),
     ]
@@ -200,7 +200,7 @@ def test_approval_does_not_cover_what_grew(desk: Desk, settings: LazySettings) -
     desk.take(change_sets.ask_review, row)
     desk.take(change_sets.approve, row, actor=desk.second)
     row.refresh_from_db()
-    smaller = {**row.impact, "reclaimable_gpu_milli": 1000, "evicted_gpu_milli": 1000}
+    smaller = {**(row.impact or {}), "reclaimable_gpu_milli": 1000, "evicted_gpu_milli": 1000}
     ChangeSet.objects.filter(id=row.id).update(impact=smaller)
 
     with pytest.raises(Conflict, match="change_set_grew"):
@@ -397,11 +397,11 @@ def _change_meanwhile(desk: Desk) -> None:
 
 
 def _take_right(desk: Desk) -> None:
-    Grant.objects.filter(user_id=desk.manager.user_id).delete()
+    Grant.objects.filter(user__username=desk.manager.label).delete()
 
 
 def _disable(desk: Desk) -> None:
-    User.objects.filter(id=desk.manager.user_id).update(is_active=False)
+    User.objects.filter(username=desk.manager.label).update(is_active=False)
 
 
 @pytest.mark.parametrize(
@@ -547,9 +547,9 @@ def test_only_the_manager_of_the_parents_takes_part(desk: Desk) -> None:
             desk.take(step, row, actor=viewer)
         with pytest.raises(NotFound):
             desk.take(step, row, actor=one_sided)
-    for step in (change_sets.edit, change_sets.discard):
+    for versioned in (change_sets.edit, change_sets.discard):
         with pytest.raises(Denied):
-            desk.take(step, row, actor=viewer, expected_version=2)
+            desk.take(versioned, row, actor=viewer, expected_version=2)
     assert [one.id for one in reading.list_change_sets(viewer).rows] == [row.id]
     assert reading.list_change_sets(one_sided).rows == ()
     assert reading.counts(one_sided)["open"] == 0
