@@ -299,6 +299,8 @@ def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
     """Return a node as the engine knows it."""
     serves_all = row.kind == NodeKind.KUBERNETES or row.is_simulated
     is_usable = row.state == NodeState.READY and not (row.is_cordoned or row.is_draining)
+    devices = list(devices)
+    ids = {device.uuid: str(device.id) for device in devices}  # links name peers by the driver's
     return engine.Node(
         name=row.name,
         allocatable=row.allocatable,
@@ -316,7 +318,9 @@ def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
                 memory_bytes=device.memory_bytes,
                 is_healthy=device.is_healthy,
                 numa_node=device.numa_node,
-                links=tuple(sorted(device.links.items())),
+                links=tuple(
+                    sorted((ids[peer], kind) for peer, kind in device.links.items() if peer in ids)
+                ),
                 model=device.model,
             )
             for device in devices

@@ -91,10 +91,11 @@ class Site:
         number = next(_numbers)
         _, secret = nodes.join_token_create(actor=self.admin, cluster=self.cluster, now=self.now)
         node, _ = nodes.join(token=secret, name=f"node-{number}", now=self.now)
-        devices = [nodes.DeviceFacts(uuid=f"gpu-{number}-{i}", index=i) for i in range(gpus)]
+        made = [nodes.DeviceFacts(uuid=f"gpu-{number}-{i}", index=i) for i in range(gpus)]
+        fields.setdefault("devices", made)
         session = nodes.open_session(
             node_id=node.id,
-            facts=facts(devices=devices, cpu_milli=cpu_milli, **fields),
+            facts=facts(cpu_milli=cpu_milli, **fields),
             gateway="gateway",
             now=self.now,
         )

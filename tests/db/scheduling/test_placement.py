@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduling.domain import jobs, placement_rules
+from scheduling.domain import jobs, nodes, placement_rules
 from scheduling.models import Cluster, Hold, Job, Node, Queue
 from scheduling.spec.job_spec import NetworkTopology, TopologyPolicy
 from tenants.domain.access import load_actor
@@ -159,3 +159,19 @@ def test_the_tenant_of_a_task_is_in_the_snapshot(site: Site) -> None:
     (seen,) = site.cache.refresh(site.cluster.id, site.now).jobs
 
     assert seen.roles[0].labels[placement_rules.TENANT] == str(job.tenant_id)
+
+
+def test_links_between_gpus_name_the_devices_of_the_snapshot(site: Site) -> None:
+    """The agent names peers as the driver does; the engine knows devices by their rows."""
+    links = {"gpu-a": {"gpu-b": "NVLink"}, "gpu-b": {"gpu-a": "NVLink", "gpu-gone": "PCIe"}}
+    site.node(
+        devices=[
+            nodes.DeviceFacts(uuid=uuid, index=number, links=links[uuid])
+            for number, uuid in enumerate(links)
+        ]
+    )
+
+    first, second = site.cache.refresh(site.cluster.id, site.now).nodes[0].devices
+
+    assert first.links == ((second.id, "NVLink"),)
+    assert second.links == ((first.id, "NVLink"),)
