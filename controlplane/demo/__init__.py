@@ -1,0 +1,1 @@
+"""The demo: an organisation, a simulated fleet, a trace replayed through the public API."""
