@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test test-install lint format bench lock
+.PHONY: help up test test-install lint format bench demo chaos lock
 
 # A path with spaces cannot be a make target's name, so that stamps are the scripts' business.
 SETUP := sh deploy/setup.sh
@@ -26,6 +26,14 @@ lint: ## Check format, types, imports, migrations, templates, scripts and styles
 bench: ## Measure speed, one JSON object a line: make bench, make bench NAMES=engine.
 	@$(SETUP) dev
 	@$(PYTHON_IN) -m benchmarks $(NAMES)
+
+demo: ## Replay a trace on simulated nodes: make demo, make demo DEMO="--trace FOLDER --jobs 2000".
+	@$(SETUP) run
+	@exec $(PYTHON_IN) -m controlplane.demo $(DEMO)
+
+chaos: ## Kill, pause and restart processes at random while jobs run: make chaos SEED=7 FAULTS=20.
+	@$(SETUP) dev
+	@$(PYTHON_IN) -m tests.process.chaos $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
 
 format: ## Rewrite code, templates, scripts and styles in the one format.
 	@$(SETUP) dev scripts

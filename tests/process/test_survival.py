@@ -4,99 +4,17 @@ import json
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from controlplane.supervisor import record
 from tests.process.ledger import Ledger
+from tests.process.patient_api import ATTEMPTS, MAKE_TOKEN, VIOLATIONS, Api
 from tests.process.running import PATIENCE_SECONDS, Up, data_folder, remove
 
-MAKE_TOKEN = """
-from datetime import timedelta
-from scheduling.domain import clock
-from tenants.domain import tokens
-from tenants.domain.access import load_actor
-from tenants.models import User
-now = clock.database_now()
-admin = User.objects.get(username="admin")
-_, secret = tokens.create_token(
-    actor=load_actor(admin), user=admin, name="survival", verbs=[], unit=None,
-    expires_at=now + timedelta(hours=1), now=now,
-)
-print(secret)
-"""
-ATTEMPTS = """
-import json
-from scheduling.models import Attempt
-print(json.dumps([str(one) for one in Attempt.objects.values_list("id", flat=True)]))
-"""
-VIOLATIONS = """
-from django.core.management import call_command
-call_command("check_invariants")
-"""
 VICTIMS = ("loops", "agent", "redis", "postgres")
-
-
-class Api:
-    """The REST API as a patient client uses it: a request that got no answer is repeated."""
-
-    def __init__(self, address: str, token: str) -> None:
-        self._base = f"{address}/api/v1"
-        self._token = token
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def submit(self, job: Mapping[str, object]) -> str:
-        """Submit a job, under one key however often, and return its id."""
-        key = {"Idempotency-Key": f"survival-{job['name']}"}
-        return str(self._until_answered("POST", "/jobs", job, key)["id"])
-
-    def phase(self, job_id: str) -> str:
-        """Return a job's phase."""
-        return str(self._until_answered("GET", f"/jobs/{job_id}")["phase"])
-
-    def _until_answered(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return self._ask(method, path, body, headers or {})
-            except urllib.error.HTTPError as error:
-                if error.code < 500 or time.monotonic() > deadline:
-                    raise AssertionError(error.read().decode()) from error
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-            time.sleep(0.2)
-
-    def _ask(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None,
-        headers: Mapping[str, str],
-    ) -> Any:
-        request = urllib.request.Request(
-            self._base + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Authorization": f"Bearer {self._token}",
-                "Content-Type": "application/json",
-                **headers,
-            },
-        )
-        with self._opener.open(request, timeout=20) as reply:
-            return json.load(reply)
 
 
 @pytest.fixture
