@@ -103,7 +103,9 @@ def test_marks_of_another_server_are_replaced(site: Site, table: str) -> None:
     site.node()
     site.submit()
     with connection.cursor() as cursor:
-        cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a table with pending checks is not altered
+        cursor.execute(
+            "SET CONSTRAINTS ALL IMMEDIATE"
+        )  # a table with pending checks is not altered
         cursor.execute(f"ALTER TABLE scheduling_{table} DISABLE TRIGGER USER")
         cursor.execute(f"UPDATE scheduling_{table} SET changed_xid = 4000000000000")
         cursor.execute(f"ALTER TABLE scheduling_{table} ENABLE TRIGGER USER")
