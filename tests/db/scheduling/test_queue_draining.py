@@ -1,7 +1,9 @@
 """A queue is taken out of service: its jobs go on, move or end as was chosen, none is forgotten."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -118,7 +120,7 @@ def test_what_is_refused_is_named_and_stays(yard: Yard) -> None:
 def test_target_must_be_an_open_queue_of_the_tenant(yard: Yard, where: str) -> None:
     """Jobs are not moved out of the tenant, into the closing subtree, or to a closed queue."""
     site = yard.rivals.site
-    targets = {
+    targets: dict[str, Callable[[], UUID | None]] = {
         "other-tenant": lambda: make_queue(site.cluster, "mill", site.root, make_unit("mill")).id,
         "inside": lambda: yard.speech.id,
         "closed": lambda: _closed(yard).id,

@@ -95,7 +95,7 @@ def test_spreading_and_host_ports_come_from_the_template() -> None:
 
 def test_a_role_without_rules_has_none() -> None:
     """The most common role costs nothing."""
-    part = {"name": "worker", "affinity": {}, "template": None}
+    part: dict[str, object] = {"name": "worker", "affinity": {}, "template": None}
 
     assert rules.neighbour_terms(part, LAB) == ()
     assert rules.node_wishes(part) == ()
