@@ -24,6 +24,8 @@ from tenants.domain.access import Actor, Verb
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 
 LONGEST_TEXT = 100_000
+HIERARCHICAL = frozenset({"capacity", "drf", "nodegroup"})
+"""Plugins to which the flag means anything; it is off where nobody says otherwise."""
 KEY_BY_FLAG = {flag: key for key, flag in reversed(FLAG_BY_KEY.items())}
 
 
@@ -177,8 +179,8 @@ def _plugin(plugin: PluginConfig) -> dict[str, object]:
     written: dict[str, object] = {"name": plugin.name}
     for flag in sorted(plugin.disabled - DEFAULT_OFF):
         written[KEY_BY_FLAG[flag]] = False
-    for flag in sorted(DEFAULT_OFF - plugin.disabled):
-        written[KEY_BY_FLAG[flag]] = True
+    if "hierarchy" not in plugin.disabled and plugin.name in HIERARCHICAL:
+        written[KEY_BY_FLAG["hierarchy"]] = True
     if plugin.arguments:
         written["arguments"] = dict(plugin.arguments)
     return written
