@@ -18,7 +18,7 @@ from tests.process.running import (
     remove,
 )
 
-ARGUMENTS = ("--jobs=40", "--nodes=4", "--speed=40", "--burst=20")
+ARGUMENTS = ("--jobs=40", "--nodes=4", "--speed=80", "--burst=20")
 ROLES = """
 import json
 from tenants.models import Grant, OrgUnit
