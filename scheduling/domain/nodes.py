@@ -457,6 +457,7 @@ def remove(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> N
     Raises:
         Conflict: tasks still run on it.
     """
+    access.require(actor, Verb.NODE_ADMIN, None, what="node")  # before it is told what runs there
     with transaction.atomic():
         busy = Attempt.objects.filter(node_id=node_id, state__in=LIVE_STATES).count()
         if busy:

@@ -504,14 +504,16 @@ def _shown(name: str, value: Any, resource: str) -> Any:
     if resource and name in AMOUNT_PARAMS and isinstance(value, int):
         return amount(resource, value)
     if isinstance(value, Mapping):
-        if name == "histogram":
-            return histogram_words(value) or gettext("none refuses a task alone, they fill up")
-        return _counts(value) or "-"
+        return _histogram(value) if name == "histogram" else _counts(value) or "-"
     if isinstance(value, (list, tuple)):
         return ", ".join(str(one) for one in value)
     if isinstance(value, float):
         return f"{value:g}"
     return value
+
+
+def _histogram(value: Mapping[str, Any]) -> str:
+    return histogram_words(value) or gettext("none refuses a task alone, they fill up")
 
 
 def _counts(value: Mapping[str, Any]) -> str:

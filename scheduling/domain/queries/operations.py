@@ -428,7 +428,7 @@ _LINES = """
                greatest(ceil(extract(epoch FROM s.at - %(start)s) / %(step)s), 0) AS slot,
                (s.allocated ->> %(resource)s)::bigint AS allocated,
                (s.deserved ->> %(resource)s)::bigint AS deserved
-        FROM unnest(%(ids)s) AS wanted (id)
+        FROM unnest(%(ids)s::uuid[]) AS wanted (id)
         CROSS JOIN LATERAL (
             SELECT max(at) AS at FROM scheduling_queuesample
             WHERE queue_id = wanted.id AND at <= %(start)s
