@@ -564,6 +564,7 @@ def test_wall_is_around_what_runs_in_every_cluster(site: Site) -> None:
     """What a unit holds in one cluster leaves that much less in another: planned and applied."""
     set_limits(unit_of(site), {R.GPU: 3000, R.RUNNING_JOBS: 5})
     set_limits(unit_of(site), {R.GPU: 3000}, each=True)
+    Quota.objects.filter(scope="each_user").update(created_at=site.now + timedelta(seconds=1))
     site.node(gpus=2)
     site.submit(role(replicas=2, gpu_milli=1000))
     assert site.cycle().binds == 2
@@ -572,8 +573,7 @@ def test_wall_is_around_what_runs_in_every_cluster(site: Site) -> None:
     stale = other.submit(role(replicas=2, gpu_milli=1000))
     small = other.submit(role(replicas=1, gpu_milli=1000))
 
-    walls = other.cache.refresh(other.cluster.id, other.now).quotas
-    (wall, each) = sorted(walls, key=lambda one: one.is_each)
+    (wall, each) = other.cache.refresh(other.cluster.id, other.now).quotas
     applied = other.cycle()
 
     assert wall.used == {GPU: 2000, CPU: 2000, JOBS: 1000}
