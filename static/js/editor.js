@@ -35,7 +35,14 @@ export async function init(area) {
     phrases: JSON.parse(area.dataset.phrases ?? "{}"),
     onChange: (text) => take(area, text),
   });
+  const { selectionStart: anchor, selectionEnd: head } = area;
+  const isTypedIn = document.activeElement === area;
   area.hidden = true;
+  if (isTypedIn) {
+    // Whoever began to type before the editor had come goes on in it, with the same selection.
+    view.dispatch({ selection: { anchor, head } });
+    view.focus();
+  }
   label?.addEventListener("click", () => view.focus());
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target.id === "fit") markProblems(view, problemsIn(event.target));

@@ -193,7 +193,7 @@ def check_values(kind: SecretKind, values: Values) -> dict[str, bytes]:
     if not values:
         problems.append(Problem("values", "secret_empty"))
     if len(values) > MOST_KEYS:
-        problems.append(Problem("values", "too_many", {"count": len(values), "max": MOST_KEYS}))
+        problems.append(Problem("values", "too_many", {"count": len(values), "limit": MOST_KEYS}))
     size = sum(len(value) for value in values.values())
     if size > LARGEST:
         problems.append(Problem("values", "file_too_big", {"size": size, "max": LARGEST}))

@@ -168,6 +168,7 @@ def test_yaml_is_edited_with_marks_at_its_problems(site: Site, visit: Open) -> N
 
     seen.open("/jobs/new/?as=yaml")
     editor = page.get_by_role("textbox", name="Job as YAML")
+    expect(page.locator("#yaml")).to_be_hidden()  # the editor has come in its place
     editor.press("Control+a")
     page.keyboard.insert_text("name: typed\nqueue: robots\nroles:\n- name: worker\n  replcas: 1\n")
     expect(fit).to_contain_text("Not valid yet")
