@@ -31,7 +31,10 @@ PROBLEM_TEXTS: Mapping[str, str] = {
     "tag_does_not_fit": _("Line {line}: the value does not fit its tag {tag}."),
     "unknown_alias": _('Line {line}: there is no anchor named "{alias}" before this place.'),
     "not_one_job": _("The text holds {count} documents; submit one job at a time, or import the file."),
-    "not_a_job": _("A document of kind {kind} ({api}) is not a job. Use the import page for it."),
+    "not_a_job": _(
+        "A document of kind {kind} ({api}) is not a job. Submit the job alone: what belongs to its"
+        " gang (PodGroup) is made from its own min_available."
+    ),
     "unsupported_kind": _("Terrace does not read documents of kind {kind} ({api})."),
     "required": _("This is needed."),
     "wrong_type": _("This must be {expected}, not {value}."),
