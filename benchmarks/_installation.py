@@ -18,21 +18,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-import django
+import httpx
+import psutil
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-django.setup()
-
-import httpx  # noqa: E402 -- Django first
-import psutil  # noqa: E402 -- Django first
-from django.core.management import call_command  # noqa: E402 -- Django first
-
-from controlplane.supervisor.ports import any_free  # noqa: E402 -- Django first
-from scheduling.domain import bootstrap, nodes  # noqa: E402 -- Django first
-from scheduling.domain.clock import database_now  # noqa: E402 -- Django first
-from scheduling.models import Job, Lease, Node  # noqa: E402 -- Django first
-from tenants.domain import tokens  # noqa: E402 -- Django first
-from tenants.domain.access import load_actor  # noqa: E402 -- Django first
+from benchmarks import _empty
+from controlplane.supervisor.ports import any_free
+from scheduling.domain import nodes
+from scheduling.domain.clock import database_now
+from scheduling.models import Lease, Node
+from tenants.domain import tokens
+from tenants.domain.access import load_actor
 
 PATIENCE_SECONDS: Final = 180.0
 UVICORN: Final = ("-m", "uvicorn", "--no-access-log", "--lifespan=off", "--ws=websockets-sansio")
@@ -78,12 +73,8 @@ class Installation:
 
 def fill(*, uses: int) -> Filled:
     """Make an installation in an empty database, with a token that `uses` nodes can join by."""
-    call_command("migrate", verbosity=0)
-    call_command("createcachetable", verbosity=0)
-    if Job.objects.exists():
-        raise SystemExit("DATABASE_URL names a database that is in use; give an empty one.")
+    made = _empty.installation()
     now = database_now()
-    made = bootstrap.ensure_installation(admin_username="admin", admin_password="x" * 20, now=now)
     actor = load_actor(made.admin)
     _, secret = tokens.create_token(
         actor=actor,
@@ -105,6 +96,7 @@ def running(*, count: int, shape: str, with_loops: bool = True) -> Iterator[Inst
     web, gateway = any_free(), any_free()
     here = Installation(f"http://127.0.0.1:{web}", f"http://127.0.0.1:{gateway}", filled.api_token)
     environment = {**os.environ, "PUBLIC_URL": here.web, "TERRACE_GATEWAY_URL": here.gateway}
+    environment.pop(_empty.PATIENT, None)
     with tempfile.TemporaryDirectory(prefix="terrace-bench-") as folder:
         data = Path(folder)
         (data / "token").write_text(filled.join_token, encoding="ascii")
@@ -167,6 +159,7 @@ def _bring_up_nodes(
     )  # fmt: skip
     if joining.wait(PATIENCE_SECONDS) != 0:
         raise SystemExit("the nodes could not join")
+    del here.pids["join"]  # it has ended
     here.join_seconds = round(time.monotonic() - began, 2)
     start("agent", (*AGENT, "run", f"--data={data}/agent", f"--nodes={count}",
                     f"--simulate={shape}"))  # fmt: skip

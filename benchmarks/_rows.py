@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
-import django
+from django.db import connection, transaction
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-os.environ.setdefault("TERRACE_STATEMENT_TIMEOUT_SECONDS", "300")
-django.setup()
-
-from django.core.management import call_command  # noqa: E402 -- Django first
-from django.db import connection, transaction  # noqa: E402 -- Django first
-
-from scheduling.domain import bootstrap, jobs  # noqa: E402 -- Django first
-from scheduling.domain.bulk_rows import copy_rows  # noqa: E402 -- Django first
-from scheduling.domain.clock import database_now  # noqa: E402 -- Django first
-from scheduling.models import Cluster, Job, Node  # noqa: E402 -- Django first
-from scheduling.models.node import NodeState  # noqa: E402 -- Django first
-from scheduling.spec.job_spec import JobSpec, RoleSpec  # noqa: E402 -- Django first
-from tenants.domain.access import Actor, load_actor  # noqa: E402 -- Django first
-from tenants.models import User  # noqa: E402 -- Django first
+from benchmarks import _empty
+from scheduling.domain import jobs
+from scheduling.domain.bulk_rows import copy_rows
+from scheduling.domain.clock import database_now
+from scheduling.models import Cluster, Job, Node
+from scheduling.models.node import NodeState
+from scheduling.spec.job_spec import JobSpec, RoleSpec
+from tenants.domain.access import Actor, load_actor
+from tenants.models import User
 
 GIB = 1024**3
 NODE_CPU_MILLI = 64_000
-USERNAME = "bench"
 
 # Tasks are laid on the nodes in turn; what a task, its attempt and its hold say goes together.
 RUN_TASKS = """
@@ -65,13 +56,7 @@ class Rows:
 
     def __init__(self) -> None:
         """Migrate and fill an empty database."""
-        call_command("migrate", verbosity=0)
-        call_command("createcachetable", verbosity=0)
-        if Job.objects.exists():
-            raise SystemExit("DATABASE_URL names a database that is in use; give an empty one.")
-        made = bootstrap.ensure_installation(
-            admin_username=USERNAME, admin_password=secrets.token_urlsafe(), now=database_now()
-        )
+        made = _empty.installation()
         self.admin: User = made.admin
         self.admin.must_change_password = False
         self.admin.save(update_fields=["must_change_password"])

@@ -9,31 +9,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import secrets
 import statistics
 import time
 from datetime import datetime
 from typing import Any
 
-import django
-
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-os.environ.setdefault("TERRACE_STATEMENT_TIMEOUT_SECONDS", "60")
-django.setup()
-
-from django.core.management import call_command  # noqa: E402 -- Django first
-
-from scheduling.domain import apply_plan, bootstrap, jobs, leases  # noqa: E402 -- Django first
-from scheduling.domain.bulk_rows import copy_rows  # noqa: E402 -- Django first
-from scheduling.domain.clock import database_now  # noqa: E402 -- Django first
-from scheduling.domain.launches import scheduler_scope  # noqa: E402 -- Django first
-from scheduling.domain.snapshot import SnapshotCache  # noqa: E402 -- Django first
-from scheduling.engine import cycle  # noqa: E402 -- Django first
-from scheduling.models import Cluster, Job, Node  # noqa: E402 -- Django first
-from scheduling.models.node import NodeState  # noqa: E402 -- Django first
-from scheduling.spec.job_spec import JobSpec, RoleSpec  # noqa: E402 -- Django first
-from tenants.domain.access import Actor, load_actor  # noqa: E402 -- Django first
+from benchmarks import _empty
+from scheduling.domain import apply_plan, jobs, leases
+from scheduling.domain.bulk_rows import copy_rows
+from scheduling.domain.clock import database_now
+from scheduling.domain.launches import scheduler_scope
+from scheduling.domain.snapshot import SnapshotCache
+from scheduling.engine import cycle
+from scheduling.models import Cluster, Job, Node
+from scheduling.models.node import NodeState
+from scheduling.spec.job_spec import JobSpec, RoleSpec
+from tenants.domain.access import Actor, load_actor
 
 GIB = 1024**3
 
@@ -43,12 +34,7 @@ class Bench:
 
     def __init__(self, nodes: int) -> None:
         """Fill an empty database."""
-        call_command("migrate", verbosity=0)
-        if Job.objects.exists():
-            raise SystemExit("DATABASE_URL names a database that is in use; give an empty one.")
-        made = bootstrap.ensure_installation(
-            admin_username="bench", admin_password=secrets.token_urlsafe(), now=database_now()
-        )
+        made = _empty.installation()
         self.actor: Actor = load_actor(made.admin)
         self.cluster: Cluster = made.cluster
         self.scope = scheduler_scope(self.cluster.id)

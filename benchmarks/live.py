@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import secrets
 import signal
 import statistics
 import subprocess
@@ -20,24 +19,19 @@ import sys
 import time
 from datetime import UTC, datetime
 
-import django
+import psutil
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.test import Client
+from redis.asyncio import Redis
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-django.setup()
-
-import psutil  # noqa: E402 -- Django first
-from asgiref.sync import sync_to_async  # noqa: E402 -- Django first
-from django.conf import settings  # noqa: E402 -- Django first
-from django.core.management import call_command  # noqa: E402 -- Django first
-from django.test import Client  # noqa: E402 -- Django first
-from redis.asyncio import Redis  # noqa: E402 -- Django first
-
-from controlplane.supervisor.ports import any_free  # noqa: E402 -- Django first
-from scheduling.domain import bootstrap, jobs, topics  # noqa: E402 -- Django first
-from scheduling.domain.clock import database_now  # noqa: E402 -- Django first
-from scheduling.models import Attempt, Job, LogChunk, Node  # noqa: E402 -- Django first
-from scheduling.spec.job_spec import JobSpec, RoleSpec  # noqa: E402 -- Django first
-from tenants.domain.access import load_actor  # noqa: E402 -- Django first
+from benchmarks import _empty
+from controlplane.supervisor.ports import any_free
+from scheduling.domain import jobs, topics
+from scheduling.domain.clock import database_now
+from scheduling.models import Attempt, LogChunk, Node
+from scheduling.spec.job_spec import JobSpec, RoleSpec
+from tenants.domain.access import load_actor
 
 CHUNK_BYTES = 300
 """In base64 and with its frame this makes about 500 bytes."""
@@ -52,14 +46,8 @@ WARM_UP = 4
 
 def fill() -> tuple[Attempt, str]:
     """Write a job with one running attempt; return it and an administrator's session cookie."""
-    call_command("migrate", verbosity=0)
-    call_command("createcachetable", verbosity=0)
-    if Job.objects.exists():
-        raise SystemExit("DATABASE_URL names a database that is in use; give an empty one.")
+    made = _empty.installation()
     now = database_now()
-    made = bootstrap.ensure_installation(
-        admin_username="bench", admin_password=secrets.token_urlsafe(), now=now
-    )
     role = RoleSpec(name="worker", replicas=1, min_available=1, command=("true",))
     spec = JobSpec(name="followed", queue=made.queue.name, roles=(role,), min_available=1)
     job = jobs.submit_job(actor=load_actor(made.admin), spec=spec, now=now)
