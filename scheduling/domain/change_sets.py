@@ -12,7 +12,7 @@ reverts must manage the parents of all queues concerned, at that moment.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -22,6 +22,7 @@ from django.conf import settings
 from django.db import transaction
 
 from scheduling.domain import queues
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queries import change_sets as reading
 from scheduling.domain.queue_changes import (
     QueueDifference,
@@ -63,16 +64,6 @@ class Need(StrEnum):
     """The approval of a second person."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Deed:
-    """Who takes a step, when and why."""
-
-    actor: Actor
-    now: datetime
-    reason: str = ""
-    request_id: str = ""
-
-
 # --- drafting -------------------------------------------------------------------------------------
 
 
@@ -96,7 +87,7 @@ def create(  # noqa: PLR0913 - by keyword
     _require_title(title)
     if not edits and not reading.manages_any(actor):
         raise access.refusal(actor, Verb.QUEUE_EDIT, None)
-    deed = _Deed(actor, now, reason, request_id)
+    deed = Deed(actor, now, reason, request_id)
     with transaction.atomic():
         row = ChangeSet(
             id=uuid4(),
@@ -134,7 +125,7 @@ def edit(  # noqa: PLR0913 - by keyword
     """
     if title is not None:
         _require_title(title)
-    deed = _Deed(actor, now, "", request_id)
+    deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
         row = _lock(actor, change_set_id, expected_version)
         _require_state(row, EDITABLE, "change_set.edit")
@@ -172,7 +163,7 @@ def discard(
         items = list(row.items.all())
         _require_right(actor, row, items)
         before = {"title": row.title, "state": row.state, **_wanted(items)}
-        _record(_Deed(actor, now, "", request_id), "change_set.discard", row, before, None)
+        _record(Deed(actor, now, "", request_id), "change_set.discard", row, before, None)
         row.delete()
 
 
@@ -245,7 +236,7 @@ def validate(
     """
     row = reading.load(actor, change_set_id)
     found = _simulated(actor, row, now)
-    deed = _Deed(actor, now, "", request_id)
+    deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
         row = _lock(actor, change_set_id, row.version)
         _require_state(row, {State.DRAFT, State.VALIDATED, State.APPROVED}, "change_set.validate")
@@ -264,7 +255,7 @@ def ask_review(
         NotFound, Denied: it is invisible, or a parent is not managed.
         Conflict: it is not validated.
     """
-    deed = _Deed(actor, now, "", request_id)
+    deed = Deed(actor, now, "", request_id)
     return _take(deed, change_set_id, {State.VALIDATED}, State.IN_REVIEW, "change_set.ask_review")
 
 
@@ -295,7 +286,7 @@ def _review(
     actor: Actor, change_set_id: UUID, now: datetime, comment: str, request_id: str, end: State
 ) -> ChangeSet:
     action = "change_set.approve" if end == State.APPROVED else "change_set.reject"
-    deed = _Deed(actor, now, _short(comment), request_id)
+    deed = Deed(actor, now, _short(comment), request_id)
     with transaction.atomic():
         row = _lock(actor, change_set_id)
         _require_right(actor, row, list(row.items.all()))
@@ -333,7 +324,7 @@ def apply(
     row = reading.load(actor, change_set_id)
     found = _simulated(actor, row, now)
     _require_need(row, found.impact, now, confirmation)
-    deed = _Deed(actor, now, row.reason or row.title, request_id)
+    deed = Deed(actor, now, row.reason or row.title, request_id)
     with transaction.atomic():
         row = _lock(actor, change_set_id, row.version)
         _require_state(row, {State.VALIDATED, State.APPROVED}, "change_set.apply")
@@ -362,7 +353,7 @@ def schedule(
     row = reading.load(actor, change_set_id)
     found = _simulated(actor, row, now)
     _require_need(row, found.impact, now, confirmation)
-    deed = _Deed(actor, now, "", request_id)
+    deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
         row = _lock(actor, change_set_id, row.version)
         _require_state(row, {State.VALIDATED, State.APPROVED}, "change_set.schedule")
@@ -381,7 +372,7 @@ def unschedule(
         NotFound, Denied: it is invisible, or a parent is not managed.
         Conflict: it is not scheduled (any more).
     """
-    deed = _Deed(actor, now, "", request_id)
+    deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
         row = _lock(actor, change_set_id)
         _require_right(actor, row, list(row.items.all()))
@@ -410,7 +401,7 @@ def apply_due(*, change_set_id: UUID, now: datetime) -> bool:
             return False
         user = User.objects.filter(id=row.scheduled_by_id).first()
         actor = access.load_actor(user) if user else Actor(None, "nobody")
-        deed = _Deed(actor, now, row.reason or row.title)
+        deed = Deed(actor, now, row.reason or row.title)
         try:
             with transaction.atomic():
                 _put_in_force(deed, row)
@@ -436,7 +427,7 @@ def revert(
         Invalid: the tree of now plus the old values would break a rule.
         Conflict: it is not applied, or reverted already.
     """
-    deed = _Deed(actor, now, _short(reason), request_id)
+    deed = Deed(actor, now, _short(reason), request_id)
     with transaction.atomic():
         original = _lock(actor, change_set_id)
         items = list(original.items.all())
@@ -454,7 +445,7 @@ def revert(
 
 
 def _reverting(
-    deed: _Deed, original: ChangeSet, items: Sequence[ChangeItem]
+    deed: Deed, original: ChangeSet, items: Sequence[ChangeItem]
 ) -> tuple[ChangeSet, bool]:
     """Write the draft that undoes a change set; say whether somebody changed its fields since."""
     tree = read_tree(original.cluster_id)
@@ -488,7 +479,7 @@ def _reverting(
     return row, is_contested
 
 
-def _put_in_force(deed: _Deed, row: ChangeSet) -> None:
+def _put_in_force(deed: Deed, row: ChangeSet) -> None:
     """Edit the queues and say so, in the caller's transaction; the row is locked."""
     items = [item for item in row.items.all() if item.queue_id is not None]
     if not items:
@@ -638,7 +629,7 @@ def differences(row: ChangeSet) -> list[QueueDifference]:
     ]
 
 
-def _items(deed: _Deed, row: ChangeSet, edits: Sequence[QueueEdit]) -> list[ChangeItem]:
+def _items(deed: Deed, row: ChangeSet, edits: Sequence[QueueEdit]) -> list[ChangeItem]:
     """Turn edits into items, with the right to make them; note whom the change set concerns."""
     if len(edits) > MOST_ITEMS:
         raise Invalid([Problem("edits", "change_set_too_many", {"max": MOST_ITEMS})])
@@ -757,7 +748,7 @@ def _begin_again(row: ChangeSet, *, state: str = State.DRAFT) -> None:
 
 
 def _take(
-    deed: _Deed, change_set_id: UUID, allowed: Iterable[str], end: State, action: str
+    deed: Deed, change_set_id: UUID, allowed: Iterable[str], end: State, action: str
 ) -> ChangeSet:
     with transaction.atomic():
         row = _lock(deed.actor, change_set_id)
@@ -767,7 +758,7 @@ def _take(
     return row
 
 
-def _step(deed: _Deed, row: ChangeSet, end: State, action: str, **more: Any) -> None:
+def _step(deed: Deed, row: ChangeSet, end: State, action: str, **more: Any) -> None:
     """Write the next state and the audit row of the step."""
     before, row.state = row.state, end
     _save(row)
@@ -780,7 +771,7 @@ def _save(row: ChangeSet) -> None:
 
 
 def _record(
-    deed: _Deed,
+    deed: Deed,
     action: str,
     row: ChangeSet,
     before: Mapping[str, Any] | None,

@@ -18,7 +18,7 @@ from django.db import connection
 from django.db.models import Avg
 
 from scheduling.domain.cycles import configuration_of
-from scheduling.domain.snapshot import SnapshotCache
+from scheduling.domain.queries.explain import WARM
 from scheduling.engine.types import Job as EngineJob
 from scheduling.engine.types import Snapshot
 from scheduling.models import CycleRecord, Job, StartForecast
@@ -56,7 +56,9 @@ def make(*, cluster_id: UUID, now: datetime) -> int:
     note_starts(cluster_id)
     if not Job.objects.filter(queue__cluster_id=cluster_id, phase=JobPhase.PENDING).exists():
         return 0
-    snapshot = SnapshotCache().refresh(cluster_id, now)
+    cache, _, lock = WARM.of(cluster_id)  # a large cluster is not read anew each time
+    with lock:
+        snapshot = cache.refresh(cluster_id, now)
     plays, cycles = _budget(cluster_id, now)
     run_times = _run_times(snapshot, now)
     found = forecast(

@@ -11,11 +11,12 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F, Q
 
+from scheduling.domain import clusters
 from scheduling.models import Cluster, ImageRule, Node
 from scheduling.models.node import NodeState
 from tenants.domain import access, audit, notify
 from tenants.domain.access import Actor, Verb
-from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
+from tenants.domain.errors import Invalid, Problem
 from tenants.models import OrgClosure, OrgUnit
 
 MOST_RULES = 500
@@ -107,13 +108,10 @@ def replace_rules(
     if problems:
         raise Invalid(problems)
     with transaction.atomic():
-        cluster = Cluster.objects.select_for_update().filter(id=cluster_id).first()
-        if cluster is None:
-            raise NotFound("cluster")
+        cluster = clusters.locked(
+            cluster_id, expected_version, lambda row: _as_lines(_rows(row.id))
+        )
         before = _as_lines(_rows(cluster_id))
-        if cluster.version != expected_version:
-            params = {"expected": expected_version, "version": cluster.version}
-            raise Conflict("version", params, current=before)
         Cluster.objects.filter(id=cluster_id).update(version=F("version") + 1)
         ImageRule.objects.filter(cluster_id=cluster_id).delete()
         rows = ImageRule.objects.bulk_create(

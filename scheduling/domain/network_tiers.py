@@ -10,11 +10,12 @@ from uuid import UUID
 
 from django.db import transaction
 
+from scheduling.domain import clusters
 from scheduling.domain.placement_rules import Tier
 from scheduling.models import Cluster
 from tenants.domain import access, audit, notify
 from tenants.domain.access import Actor, Verb
-from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
+from tenants.domain.errors import Invalid, Problem
 
 MOST_TIERS = 8
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -71,13 +72,10 @@ def edit(
     if problems:
         raise Invalid(problems)
     with transaction.atomic():
-        cluster = Cluster.objects.select_for_update().filter(id=cluster_id).first()
-        if cluster is None:
-            raise NotFound("cluster")
+        cluster = clusters.locked(
+            cluster_id, expected_version, lambda row: {"tiers": row.network_tiers}
+        )
         before = cluster.network_tiers
-        if cluster.version != expected_version:
-            params = {"expected": expected_version, "version": cluster.version}
-            raise Conflict("version", params, current={"tiers": before})
         cluster.network_tiers = [{"name": tier.name, "label": tier.label} for tier in tiers]
         cluster.version += 1
         cluster.save(update_fields=["network_tiers", "version"])

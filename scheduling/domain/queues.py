@@ -8,7 +8,6 @@ its root; what runs and waits goes on meanwhile. Each change wakes the scheduler
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,6 +17,7 @@ from django.db.models import Sum
 
 from scheduling.domain import topics
 from scheduling.domain.bootstrap import DEFAULT
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queue_changes import (
     UNCHANGED,
     QueueEdit,
@@ -57,16 +57,6 @@ __all__ = [
     "require_state_right",
     "settle_closing",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Deed:
-    """Who changes something, when and why: what each audit row of one call has in common."""
-
-    actor: Actor
-    now: datetime
-    reason: str = ""
-    request_id: str = ""
 
 
 def create_queue(  # noqa: PLR0913 - by keyword
@@ -112,7 +102,7 @@ def create_queue(  # noqa: PLR0913 - by keyword
         queue.save(force_insert=True)
         QueueClosure.objects.create(ancestor=queue, descendant=queue, depth=0)
         _link(queue.id, parent.id)
-        deed = _Deed(actor, now, reason, request_id)
+        deed = Deed(actor, now, reason, request_id)
         _record(deed, "queue.create", queue, None, _described(queue))
         _announce([queue], now)
     return queue
@@ -137,7 +127,7 @@ def edit_queues(
     """
     if not edits:
         return []
-    deed = _Deed(actor, now, reason, request_id)
+    deed = Deed(actor, now, reason, request_id)
     with transaction.atomic():
         tree = _locked_tree(cluster_of(edits[0].queue_id))
         changes = apply_in_memory(actor=actor, edits=edits, tree=tree)
@@ -165,7 +155,7 @@ def open_queue(
         NotFound, Denied: the queue is invisible, or its parent is not managed.
         Conflict: its parent is closed, or somebody changed it since `expected_version`.
     """
-    deed = _Deed(actor, now, reason, request_id)
+    deed = Deed(actor, now, reason, request_id)
     return _act(deed, QueueAction.OPEN, queue_id, expected_version)
 
 
@@ -186,7 +176,7 @@ def close_queue(
         NotFound, Denied: the queue is invisible, or its parent is not managed.
         Conflict: it is the root, or somebody changed it since `expected_version`.
     """
-    deed = _Deed(actor, now, reason, request_id)
+    deed = Deed(actor, now, reason, request_id)
     return _act(deed, QueueAction.CLOSE, queue_id, expected_version)
 
 
@@ -219,7 +209,7 @@ def settle_closing(now: datetime) -> int:
                 before, queue.state = queue.state, QueueState.CLOSED
                 _save(queue, "state")
                 change = ({"state": before}, {"state": queue.state})
-                _record(_Deed(SYSTEM, now), "queue.settle", queue, *change)
+                _record(Deed(SYSTEM, now), "queue.settle", queue, *change)
             _announce(done, now)
             settled += len(done)
     return settled
@@ -257,7 +247,7 @@ def delete_queue(
             )
         if queue.state != QueueState.CLOSED:
             raise Conflict("queue_not_closed", {"queue": queue.name, "state": queue.state})
-        deed = _Deed(actor, now, reason, request_id)
+        deed = Deed(actor, now, reason, request_id)
         _record(deed, "queue.delete", queue, _described(queue), None)
         _announce([queue], now)
         queue.delete()
@@ -294,7 +284,7 @@ def move_unit(  # noqa: PLR0913 - by keyword
         inside = _inside(unit)
         clusters = Queue.objects.filter(unit__in=inside).values_list("cluster_id", flat=True)
         for cluster_id in sorted(set(clusters)):
-            _move_queues(_Deed(actor, now, reason, request_id), cluster_id, unit, inside)
+            _move_queues(Deed(actor, now, reason, request_id), cluster_id, unit, inside)
     return unit
 
 
@@ -352,7 +342,7 @@ def merge_unit(  # noqa: PLR0913 - by keyword
             would break a rule.
         Conflict: the unit was changed since, the other is archived, or a queue still has jobs.
     """
-    deed = _Deed(actor, now, reason, request_id)
+    deed = Deed(actor, now, reason, request_id)
     with transaction.atomic():
         unit, into = org.units_to_merge(
             actor=actor, unit_id=unit_id, into_id=into_id, expected_version=expected_version
@@ -508,7 +498,7 @@ def _gangs(queue_ids: Iterable[UUID]) -> dict[UUID, int]:
 # --- opening and closing --------------------------------------------------------------------------
 
 
-def _act(deed: _Deed, action: QueueAction, queue_id: UUID, expected_version: int | None) -> Queue:
+def _act(deed: Deed, action: QueueAction, queue_id: UUID, expected_version: int | None) -> Queue:
     with transaction.atomic():
         tree = _locked_tree(cluster_of(queue_id))
         queue = tree[queue_id]
@@ -520,7 +510,7 @@ def _act(deed: _Deed, action: QueueAction, queue_id: UUID, expected_version: int
     return queue
 
 
-def _write_states(deed: _Deed, changed: Iterable[tuple[Queue, dict[str, Any]]]) -> None:
+def _write_states(deed: Deed, changed: Iterable[tuple[Queue, dict[str, Any]]]) -> None:
     for queue, before in changed:
         after = {name: getattr(queue, name) for name in before}
         _save(queue, *after)
@@ -577,7 +567,7 @@ def _view(queue: Queue, gangs: Mapping[UUID, int]) -> QueueView:
 # --- moving ---------------------------------------------------------------------------------------
 
 
-def _move_queues(deed: _Deed, cluster_id: UUID, unit: OrgUnit, inside: Collection[UUID]) -> None:
+def _move_queues(deed: Deed, cluster_id: UUID, unit: OrgUnit, inside: Collection[UUID]) -> None:
     """Hang the topmost queues of a moved subtree of units below the queue of its new place."""
     tree = _locked_tree(cluster_id)
     known = known_problems(tree.values())
@@ -606,7 +596,7 @@ def _move_queues(deed: _Deed, cluster_id: UUID, unit: OrgUnit, inside: Collectio
     _announce(moving, deed.now)
 
 
-def _hand_over_queues(deed: _Deed, unit: OrgUnit, into: OrgUnit) -> list[str]:
+def _hand_over_queues(deed: Deed, unit: OrgUnit, into: OrgUnit) -> list[str]:
     """Give a unit's queue, with all its jobs, to another that has none there; return the names."""
     taken = set(Queue.objects.filter(unit=into).values_list("cluster_id", flat=True))
     names = []
@@ -640,7 +630,7 @@ def _inside(unit: OrgUnit) -> set[UUID]:
     return set(OrgClosure.objects.filter(ancestor=unit).values_list("descendant_id", flat=True))
 
 
-def _hang_below(deed: _Deed, queue: Queue, target: Queue, tree: Tree) -> None:
+def _hang_below(deed: Deed, queue: Queue, target: Queue, tree: Tree) -> None:
     """Move one queue, with what is below it, under another."""
     access.require(deed.actor, Verb.QUEUE_EDIT, target.unit_id, seen_at=target.unit_id)
     known = known_problems(tree.values())
@@ -654,7 +644,7 @@ def _hang_below(deed: _Deed, queue: Queue, target: Queue, tree: Tree) -> None:
     _write_states(deed, _spread(QueueAction.SYNC, queue, tree))
 
 
-def _give_up_queues(deed: _Deed, unit: OrgUnit) -> None:
+def _give_up_queues(deed: Deed, unit: OrgUnit) -> None:
     """Delete or close the queues that a merged unit still has: those whose jobs are over."""
     for queue in Queue.objects.filter(unit=unit).order_by("id"):
         tree = _locked_tree(queue.cluster_id)
@@ -726,7 +716,7 @@ def _described(queue: Queue) -> dict[str, Any]:
 
 
 def _record(
-    deed: _Deed,
+    deed: Deed,
     action: str,
     queue: Queue,
     before: Mapping[str, Any] | None,

@@ -16,12 +16,13 @@ import yaml
 from django.db import transaction
 from django.db.models import Max
 
+from scheduling.domain import clusters
 from scheduling.engine.config import DEFAULT_CONFIG, DEFAULT_OFF, FLAG_BY_KEY, parse_config
 from scheduling.engine.types import Config, PluginConfig
 from scheduling.models import Cluster, SchedulerConfig
 from tenants.domain import access, audit, notify
 from tenants.domain.access import Actor, Verb
-from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
+from tenants.domain.errors import Invalid, NotFound, Problem
 
 LONGEST_TEXT = 100_000
 HIERARCHICAL = frozenset({"capacity", "drf", "nodegroup"})
@@ -125,12 +126,9 @@ def edit(
     """
     check(actor=actor, text=text)
     with transaction.atomic():
-        cluster = Cluster.objects.select_for_update().filter(id=cluster_id).first()
-        if cluster is None:
-            raise NotFound("cluster")
-        if cluster.version != expected_version:
-            params = {"expected": expected_version, "version": cluster.version}
-            raise Conflict("version", params, current={"text": cluster.scheduler_config})
+        cluster = clusters.locked(
+            cluster_id, expected_version, lambda row: {"text": row.scheduler_config}
+        )
         before = cluster.scheduler_config
         cluster.scheduler_config = text
         cluster.config_problem = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -104,7 +105,7 @@ class JobDetailOut(JobOut):
     @extend_schema_field(ForecastOut(allow_null=True))
     def get_forecast(self, job: Job) -> dict[str, Any] | None:
         """Write when it will start, as far as that can be told."""
-        found = forecasts.newest(job)
+        found = forecasts.newest(job, now=datetime.now(UTC))
         return None if found is None else dict(ForecastOut(found).data)
 
     @extend_schema_field(OpenApiTypes.OBJECT)

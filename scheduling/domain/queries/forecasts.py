@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -16,21 +15,12 @@ FRESH = timedelta(minutes=15)
 """An older forecast is not shown: the process that makes them is away."""
 
 
-def newest(job: Job, *, now: datetime | None = None) -> StartForecast | None:
-    """Return the forecast in force of a job that waits, None where there is none."""
+def newest(job: Job, *, now: datetime) -> StartForecast | None:
+    """Return the forecast in force of a job that waits, None where there is no fresh one."""
     if job.phase != JobPhase.PENDING:
         return None
-    return newest_of([job.id], now=now).get(job.id)
-
-
-def newest_of(
-    job_ids: Collection[UUID], *, now: datetime | None = None
-) -> dict[UUID, StartForecast]:
-    """Return the forecasts in force by job, in one query; with `now` only fresh ones."""
-    rows = StartForecast.objects.filter(job_id__in=job_ids, started_at__isnull=True)
-    if now is not None:
-        rows = rows.filter(made_at__gte=now - FRESH)
-    return {row.job_id: row for row in rows.order_by("job_id", "-made_at").distinct("job_id")}
+    rows = job.forecasts.filter(started_at__isnull=True, made_at__gte=now - FRESH)
+    return rows.order_by("-made_at").first()
 
 
 @dataclass(frozen=True, slots=True)

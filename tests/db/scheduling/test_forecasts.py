@@ -53,7 +53,7 @@ def test_a_waiting_job_is_told_when_by_what_like_jobs_took(site: Site) -> None:
     assert row.p50_at is not None
     assert abs(row.p50_at - site.now - timedelta(seconds=200)) <= timedelta(seconds=10)
     assert row.basis == {"plays": 11, "history": 2}
-    assert queries.newest(fresh(waiting)) == row
+    assert queries.newest(fresh(waiting), now=site.now) == row
 
 
 def test_a_time_limit_serves_where_there_is_no_history(site: Site) -> None:
@@ -113,7 +113,7 @@ def test_what_came_true_is_kept_beside_the_forecast(site: Site) -> None:
     assert row.started_at == fresh(waiting).started_at
     since = site.now - timedelta(days=1)
     assert queries.calibration(site.cluster.id, since=since) == queries.Calibration(1, 1, 1)
-    assert queries.newest(fresh(waiting)) is None
+    assert queries.newest(fresh(waiting), now=site.now) is None
 
 
 def test_a_stale_forecast_is_not_shown(site: Site) -> None:
