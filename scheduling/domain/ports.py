@@ -4,10 +4,16 @@ Attempts on a node share its network. Framework plugins need one number that all
 know beforehand (`MASTER_PORT`); it is chosen when the task is bound, from a pool below the range
 that systems hand out by themselves, and kept in `Attempt.ports` until the attempt is final. Nodes
 with the same address are the same machine as far as ports are concerned.
+
+Nobody here knows what listens on a node besides Terrace's tasks. The number is therefore drawn, and
+not the lowest free one: a stranger on one number then costs one attempt in ten thousand, and its
+retry gets another, while the lowest would be handed to every job of that node for ever.
 """
 
+import random
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 from scheduling.models import Attempt, Job, Node
 from scheduling.models.attempt import LIVE_STATES
@@ -52,7 +58,8 @@ def _used(nodes: Collection[Node]) -> defaultdict[str, set[int]]:
 
 
 def _take(used: set[int]) -> int:
-    for number in POOL:
+    start = random.randrange(len(POOL))  # noqa: S311 -- to spread, not to hide
+    for number in chain(POOL[start:], POOL[:start]):
         if number not in used:
             used.add(number)
             return number

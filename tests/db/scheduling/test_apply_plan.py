@@ -232,6 +232,19 @@ def test_ports_of_one_machine_do_not_meet(site: Site) -> None:
     assert len(set(numbers)) == 4
 
 
+def test_a_number_that_is_free_again_is_not_the_next_one(site: Site) -> None:
+    """Jobs that follow one another get other ports, so that a stranger on one costs one attempt."""
+    site.node()
+    seen = set()
+    for _ in range(4):
+        job = site.started(role("master"), plugins={"pytorch": {}, "svc": {}})
+        (attempt,) = site.live(job)
+        seen.add(attempt.ports["rendezvous"])
+        site.exited(attempt)
+
+    assert len(seen) > 1
+
+
 def test_reason_is_told_once_and_again_when_its_numbers_are_old(site: Site) -> None:
     """An unchanged reason touches no row; new numbers are written after some seconds."""
     job = site.submit()
