@@ -17,7 +17,7 @@ from rest_framework.settings import api_settings
 
 from scheduling.domain.queue_changes import QueueDifference
 from scheduling.domain.wording import sentence
-from tenants.domain.errors import Conflict, Denied, DomainError, Invalid
+from tenants.domain.errors import Conflict, Denied, DomainError, Gone, Invalid
 
 log = structlog.get_logger(__name__)
 
@@ -113,6 +113,8 @@ def document_of(error: DomainError) -> dict[str, object]:
             difference=difference_of(error.current),
             current=_table(error.current),
         )
+    if isinstance(error, Gone):
+        return problem(410, error.code, sentence(error.code, error.params))
     # NotFound: the same body for what is not there and what is not to be seen.
     return problem(404, "not_found", NOT_FOUND)
 

@@ -47,6 +47,7 @@ _MEANINGS = {
     403: "You see it and may not do this; `ask` names who may.",
     404: "It is not there, or not for you to see.",
     409: "Its state does not allow this now.",
+    410: "It is on record, and its bytes are lost; `detail` says what to do.",
     412: "Somebody changed it since; `difference` or `current` says what.",
     413: "The body is too large.",
     415: "The body is of another type than is read here.",

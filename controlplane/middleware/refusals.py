@@ -6,11 +6,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from scheduling.domain.wording import sentence
-from tenants.domain.errors import Conflict, Denied, Invalid, NotFound
+from tenants.domain.errors import Conflict, Denied, Gone, Invalid, NotFound
 
 
 class RefusalMiddleware:
-    """Answers `NotFound` with 404, `Denied` with 403, `Conflict` with 409, `Invalid` with 422.
+    """Answers each refusal with its status, from `NotFound` with 404 to `Invalid` with 422.
 
     Views that can say it at the field catch these themselves; the API answers with problem+json
     before they come here.
@@ -28,6 +28,10 @@ class RefusalMiddleware:
         if isinstance(error, Denied):
             context = {"sentence": sentence(error.code, error.params), "ask": error.ask}
             return render(request, "403.html", context, status=403)
+        if isinstance(error, Gone):
+            sentences = [sentence(error.code, error.params)]
+            lost = {"sentences": sentences, "is_for_good": True}
+            return render(request, "errors/refused.html", lost, status=410)
         if isinstance(error, Conflict):
             sentences = [sentence(error.code, error.params)]
             return render(request, "errors/refused.html", {"sentences": sentences}, status=409)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from scheduling.domain import logs
 from scheduling.domain.queries import jobs as job_queries
+from scheduling.domain.wording import sentence
 from scheduling.models import Attempt, Job
 from tenants.domain.access import Actor, logs_verb, may
+from tenants.domain.errors import Gone
 
 TAIL_BYTES = 64 * 1024
 MOST_ATTEMPTS = 500
@@ -30,6 +32,8 @@ class MergedPart:
     end: int
     is_cut: bool
     """Whether lines before these are not shown."""
+    is_lost: bool = False
+    """Whether the store has lost the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +67,17 @@ def log_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
     }
     if attempt is None or not context["may_read_logs"]:
         return context
-    part = logs.read_log(attempt=attempt, stream=stream, offset=-TAIL_BYTES, length=TAIL_BYTES)
-    context |= {
+    try:
+        part = logs.read_log(attempt=attempt, stream=stream, offset=-TAIL_BYTES, length=TAIL_BYTES)
+        if choice.find:
+            context["matches"] = logs.search(attempt=attempt, stream=stream, text=choice.find)
+    except Gone as error:
+        return context | {"lost": sentence(error.code, error.params)}
+    return context | {
         "log_text": part.data.decode(errors="replace"),
         "log_start": part.offset,
         "log_end": part.offset + len(part.data),
     }
-    if choice.find:
-        context["matches"] = logs.search(attempt=attempt, stream=stream, text=choice.find)
-    return context
 
 
 def merged_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
@@ -97,7 +103,10 @@ def merged_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
     tails = logs.tails(attempts=shown, stream=stream, length=MERGED_BYTES)
     context["parts"] = [_merged_part(one, tails.get(one.id)) for one in shown]
     if choice.find:
-        context["matches"] = _merged_matches(shown, stream, choice.find)
+        try:
+            context["matches"] = _merged_matches(shown, stream, choice.find)
+        except Gone as error:
+            context["lost"] = sentence(error.code, error.params)
     return context
 
 
@@ -109,6 +118,8 @@ def task_name(attempt: Attempt) -> str:
 def _merged_part(attempt: Attempt, tail: logs.LogPart | None) -> MergedPart:
     if tail is None:
         return MergedPart(task_name(attempt), attempt, (), 0, is_cut=False)
+    if tail.is_lost:
+        return MergedPart(task_name(attempt), attempt, (), tail.size, is_cut=False, is_lost=True)
     lines = tail.data.decode(errors="replace").splitlines()
     if tail.offset and len(lines) > 1:
         lines = lines[1:]  # the first may be a part of a line

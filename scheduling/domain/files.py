@@ -18,6 +18,7 @@ from django.core.files.storage import default_storage
 from django.db import transaction
 
 from scheduling.domain import quotas
+from scheduling.domain.stored_bytes import open_stored
 from scheduling.models import Attempt, Job, JobFile
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
@@ -107,9 +108,26 @@ def code_for_node(*, node_id: UUID, file_id: UUID) -> JobFile:
     return file
 
 
+def open_bytes(file: JobFile) -> File[bytes]:
+    """Open the bytes of a file.
+
+    Raises:
+        Gone: the store has lost them.
+    """
+    return open_stored(file.storage_name, shown_as=file.path)
+
+
 def read(file: JobFile) -> Iterator[bytes]:
-    """Give the bytes of a file in parts."""
-    with default_storage.open(file.storage_name, "rb") as stored:
+    """Give the bytes of a file in parts; it is opened before the first one is asked for.
+
+    Raises:
+        Gone: the store has lost them.
+    """
+    return _parts(open_bytes(file))
+
+
+def _parts(stored: File[bytes]) -> Iterator[bytes]:
+    with stored:
         while part := stored.read(CHUNK):
             yield part
 

@@ -20,10 +20,12 @@ from django.db import transaction
 from django.db.models import F, Max, Window
 from django.db.models.functions import RowNumber
 
+from scheduling.domain.stored_bytes import open_stored, require_stored
 from scheduling.models import Attempt, Job, LogChunk
 from scheduling.models.attempt import LIVE_STATES
 from tenants.domain import access
 from tenants.domain.access import Actor
+from tenants.domain.errors import Gone
 
 STREAMS = ("stdout", "stderr")
 MOST_BYTES = 1_048_576
@@ -44,6 +46,8 @@ class LogPart:
     size: int
     is_final: bool
     """Whether the attempt is over and nothing more will come."""
+    is_lost: bool = False
+    """Whether the store has lost these bytes; then there are none here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +74,9 @@ def read_log(*, attempt: Attempt, stream: str, offset: int = 0, length: int = 65
     """Return up to `length` bytes from `offset` on; a negative offset counts from the end.
 
     What is missing before the first byte that is there is skipped: look at `offset` of the answer.
+
+    Raises:
+        Gone: the store has lost these bytes.
     """
     size = stream_size(attempt, stream)
     start = max(0, size + offset) if offset < 0 else offset
@@ -104,7 +111,11 @@ def tails(*, attempts: Collection[Attempt], stream: str, length: int = 8192) -> 
         size = last[-1].offset + last[-1].size_bytes
         start = max(last[0].offset, size - length)
         later = [row for row in last if row.offset + row.size_bytes > start]
-        data, begin = _join(later, start, length)
+        try:
+            data, begin = _join(later, start, length)
+        except Gone:  # the other attempts' ends are still there to be read
+            found[attempt_id] = LogPart(b"", size, size, final[attempt_id], is_lost=True)
+            continue
         found[attempt_id] = LogPart(data, begin, size, final[attempt_id])
     return found
 
@@ -129,7 +140,7 @@ def _join(rows: Iterable[LogChunk], start: int, wanted: int) -> tuple[bytes, int
 def _bytes_of(row: LogChunk, skip: int, most: int) -> bytes:
     if row.data is not None:
         return bytes(row.data)[skip : skip + most]
-    with default_storage.open(row.storage_name, "rb") as stored:
+    with open_stored(row.storage_name, shown_as=row.stream) as stored:
         stored.seek(skip)
         return bytes(stored.read(min(most, row.size_bytes - skip)))
 
@@ -141,9 +152,21 @@ def stream_size(attempt: Attempt, stream: str) -> int:
 
 
 def download(*, attempt: Attempt, stream: str) -> Iterator[bytes]:
-    """Give a whole stream in parts, gaps left out."""
-    ids = LogChunk.objects.filter(attempt=attempt, stream=stream).order_by("offset")
-    for chunk_id in list(ids.values_list("id", flat=True)):
+    """Give a whole stream in parts, gaps left out.
+
+    Raises:
+        Gone: the store has lost a part of it; said before the first byte.
+    """
+    rows = LogChunk.objects.filter(attempt=attempt, stream=stream).order_by("offset")
+    found = list(rows.values_list("id", "storage_name"))
+    for _, name in found:
+        if name:
+            require_stored(name, shown_as=stream)
+    return _parts([chunk_id for chunk_id, _ in found])
+
+
+def _parts(chunk_ids: Iterable[int]) -> Iterator[bytes]:
+    for chunk_id in chunk_ids:
         row = LogChunk.objects.filter(id=chunk_id).first()
         if row is None:
             continue  # folded while we read: the rest follows in the next part
@@ -152,7 +175,11 @@ def download(*, attempt: Attempt, stream: str) -> Iterator[bytes]:
 
 
 def search(*, attempt: Attempt, stream: str, text: str, limit: int = 200) -> list[LogHit]:
-    """Return the first lines that hold the text, whatever its case."""
+    """Return the first lines that hold the text, whatever its case.
+
+    Raises:
+        Gone: the store has lost a part of the stream.
+    """
     needle = text.casefold()
     hits: list[LogHit] = []
     for number, (offset, line) in enumerate(_lines(attempt, stream), start=1):

@@ -244,6 +244,10 @@ SENTENCES: dict[str, str | Promise] = {
     ),
     "unit_missing": _("There is no such org unit; choose one from the tree, or none for all."),
     "file_too_big": _("{size} bytes; up to {max} are possible."),
+    "stored_bytes_gone": _(
+        "“{path}” is on record, but its bytes are no longer in the store. Ask whoever runs Terrace"
+        " to bring them back from a backup, or run the job again."
+    ),
     "path_unsafe": _("“{path}” leaves its folder; use a relative path without “..”."),
     # Pages.
     "unknown_action": _(

@@ -50,6 +50,16 @@ class NotFound(DomainError):  # noqa: N818 - likewise
         self.what = what
 
 
+class Gone(DomainError):  # noqa: N818 - likewise
+    """There is a record of the thing, and what it names is lost for good (410)."""
+
+    def __init__(self, code: str, params: Mapping[str, Param] | None = None) -> None:
+        """Keep what is lost."""
+        super().__init__(code, dict(params or {}))
+        self.code = code
+        self.params: Mapping[str, Param] = dict(params or {})
+
+
 class Conflict(DomainError):  # noqa: N818 - likewise
     """Somebody else was faster, or the thing's state does not allow this now (409, 412).
 

@@ -24,7 +24,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from scheduling.domain import files
 from scheduling.domain.wording import sentence
-from tenants.domain.errors import Conflict, Denied, Invalid, NotFound
+from tenants.domain.errors import Conflict, Denied, Gone, Invalid, NotFound
 from worker.gateway import border, metrics
 from worker.gateway.collector import Collector, stale
 from worker.gateway.database import in_thread
@@ -199,7 +199,10 @@ class Gateway:
         node = await self._authenticate(scope)
         if node is None:
             raise HttpError(401, "unauthorized", "the node's credential is missing or unknown")
-        opened = await in_thread(border.open_file, node, file_id)
+        try:
+            opened = await in_thread(border.open_file, node, file_id)
+        except Gone as error:
+            raise HttpError(410, error.code, sentence(error.code, error.params)) from error
         if opened is None:
             raise HttpError(404, "not_found", "no file that an attempt of this node needs")
         headers = [

@@ -11,7 +11,6 @@ from uuid import UUID
 
 import structlog
 from django.core.files.base import File
-from django.core.files.storage import default_storage
 from django.db import DatabaseError
 
 from scheduling.domain import clock, files, launches, nodes, reports
@@ -176,7 +175,11 @@ def done(command_ids: Collection[int]) -> None:
 
 
 def open_file(node_id: UUID, file_id: str) -> OpenedFile | None:
-    """Open a code file of a job that has a live attempt on the node; None: there is none such."""
+    """Open a code file of a job that has a live attempt on the node; None: there is none such.
+
+    Raises:
+        Gone: there is, but the store has lost it.
+    """
     try:
         wanted = UUID(file_id)
     except ValueError:
@@ -185,7 +188,7 @@ def open_file(node_id: UUID, file_id: str) -> OpenedFile | None:
         file = files.code_for_node(node_id=node_id, file_id=wanted)
     except NotFound:
         return None
-    return OpenedFile(default_storage.open(file.storage_name, "rb"), file.size_bytes)
+    return OpenedFile(files.open_bytes(file), file.size_bytes)
 
 
 def store_output(node_id: UUID, attempt: str, path: str, content: IO[bytes]) -> None:

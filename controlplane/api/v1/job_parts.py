@@ -105,7 +105,9 @@ class LogsView(JobView):
             OpenApiParameter("download", bool, description="All of it, as a file."),
             OpenApiParameter("search", description="Only the lines with this text, as JSON."),
         ],
-        responses=problems({(200, "application/octet-stream"): OpenApiTypes.BINARY}, 403, 404, 422),
+        responses=problems(
+            {(200, "application/octet-stream"): OpenApiTypes.BINARY}, 403, 404, 410, 422
+        ),
     )
     def get(
         self, request: Request, job_id: UUID
@@ -235,7 +237,7 @@ class JobFileView(JobView):
 
     @extend_schema(
         operation_id="job_file",
-        responses=problems({(200, "application/octet-stream"): OpenApiTypes.BINARY}, 403, 404),
+        responses=problems({(200, "application/octet-stream"): OpenApiTypes.BINARY}, 403, 404, 410),
     )
     def get(self, request: Request, job_id: UUID, file_id: UUID) -> StreamingHttpResponse:
         """Download a file."""
