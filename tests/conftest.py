@@ -25,7 +25,8 @@ services = EmbeddedServices(os.environ)
 for _name in ("DATABASE_URL_FILE", "REDIS_URL_FILE", "SECRET_KEY_FILE"):
     os.environ.pop(_name, None)
 os.environ.update(services.settings(), DJANGO_SETTINGS_MODULE="controlplane.settings")
-settings.DATABASES["default"]["TEST"] = {"NAME": f"test_terrace_{os.getpid()}"}
+_database = os.environ.get("TERRACE_TEST_DATABASE_NAME", f"test_terrace_{os.getpid()}")
+settings.DATABASES["default"]["TEST"] = {"NAME": _database}
 # Here, not by pytest-django: the conftest of a folder that is named as argument imports models.
 django.setup()
 

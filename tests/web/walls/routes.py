@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from django.urls import URLPattern, URLResolver, get_resolver
@@ -26,6 +26,10 @@ class Route:
     def parameters(self) -> list[str]:
         """Return the names of its parameters."""
         return [found["name"] for found in PARAMETER.finditer(self.path)]
+
+    def address(self, value: Callable[[str, str], str]) -> str:
+        """Fill in the parameters; `value` says by path and name what stands for one."""
+        return "/" + PARAMETER.sub(lambda found: value(self.path, found["name"]), self.path)
 
 
 def routes() -> list[Route]:

@@ -6,7 +6,8 @@ The things belong to `vision`. A role is given on `vision` itself (self), on `la
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -22,6 +23,7 @@ from tenants.domain.access import load_actor
 from tenants.models import GrantRole, Secret, User, Webhook
 from tests.factories.demo import make_cluster, make_job, make_node, make_queue, run_task
 from tests.people import make_grant, make_unit, make_user
+from tests.web.walls.routes import Route
 
 RELATIONS = {"s": "vision", "p": "lab", "c": "robots", "b": "speech", "o": "mill"}
 ROLES = (
@@ -71,7 +73,7 @@ class Scene:
         return self.clients[name]
 
     def value(self, path: str, name: str) -> str:
-        """Return what stands for a parameter of an address."""
+        """Return what stands for a parameter; an address of its own kind may have its own."""
         return OWN_VALUES.get((path, name)) or self.values[name]
 
     def body(self, path: str, method: str) -> dict[str, object]:
@@ -79,6 +81,17 @@ class Scene:
         del method
         make = BODIES.get(path)
         return make(self.values) if make is not None else {}
+
+
+def is_whole() -> bool:
+    """Tell whether everything is asked for, and not a share of it by turns."""
+    return os.environ.get("TERRACE_WHOLE_MATRIX") == "1"
+
+
+def chosen(routes: Sequence[Route]) -> list[Route]:
+    """Return the routes below TERRACE_WALLS_ROUTES, words that begin addresses; all without it."""
+    below = tuple(os.environ.get("TERRACE_WALLS_ROUTES", "").split())
+    return [one for one in routes if not below or one.path.startswith(below)]
 
 
 def make_scene() -> Scene:
