@@ -28,6 +28,7 @@ SUPERUSER = "postgres"
 PORT = 5432  # a name for the socket, not a port: nothing listens on the network
 START_SECONDS = 120.0
 ORPHAN_SECONDS = 5.0
+STATUS_LINE = 8
 SHARED_MEMORY = Path("/proc/sysvipc/shm")
 
 DURABLE = {
@@ -87,6 +88,19 @@ class PostgresServer:
         }
         options = [f"--{name}={value}" for name, value in (*always.items(), *self.settings)]
         return [str(self.binaries / "postgres"), "-D", str(self.data), *options]
+
+    def is_ending(self) -> bool:
+        """Tell whether a running server was asked to end; the lock's eighth line has its status.
+
+        SIGTERM, which service managers and people send, is PostgreSQL's smart shutdown: it takes no
+        new client and waits for those it has, and ours never leave by themselves.
+        """
+        lock = self.data / "postmaster.pid"
+        try:
+            lines = lock.read_text(encoding="ascii", errors="replace").splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) >= STATUS_LINE and lines[STATUS_LINE - 1].strip() == "stopping"
 
     def is_initialised(self) -> bool:
         """Tell whether there is a database to go on with."""

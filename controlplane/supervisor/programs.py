@@ -27,6 +27,8 @@ class Program:
     leftover_stop: signal.Signals | None = None
     # Runs before each start of the process, for instance to remove a dead one's lock file.
     before_start: Callable[[], None] | None = None
+    # Says that somebody else asked it to end, in a way that may take for ever: it is told `stop`.
+    is_ending: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -270,6 +270,7 @@ class Run:
             stop=signal.SIGINT,  # fast: open transactions are rolled back
             grace_seconds=30,
             before_start=server.prepare,
+            is_ending=server.is_ending,
         )
         process = self.supervisor.start(program)
         server.wait_until_ready(process, self.supervisor.log_of(program))

@@ -34,6 +34,8 @@ class Child:
     started: float = 0.0
     failures: int = 0
     due: float = 0.0
+    told_to_end: float | None = None
+    """When it was told to end at once, since somebody else had asked it to end."""
 
 
 class Supervisor:
@@ -100,6 +102,8 @@ class Supervisor:
         for child in self.children:
             if child.process is not None and self._has_ended(child.process):
                 self._on_end(child, now)
+            elif child.process is not None:
+                self._hurry(child, child.process, now)
             elif child.process is None and now >= child.due:
                 self._spawn_again(child)
         if now >= self.next_log_check:
@@ -146,7 +150,7 @@ class Supervisor:
         # What it leaves behind (a pool's workers) must not work beside its successor.
         _kill_group(process)
         code = process.wait()
-        child.process = child.identity = None
+        child.process = child.identity = child.told_to_end = None
         child.failures = 1 if now - child.started > STABLE_SECONDS else child.failures + 1
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (child.failures - 1), LONGEST_PAUSE_SECONDS)
         child.due = now + pause
@@ -156,6 +160,17 @@ class Supervisor:
             f"{child.program.name} ended with {how}; starting it again in {pause:g} s. "
             f"Its log: {self.log_of(child.program)}"
         )
+
+    def _hurry(self, child: Child, process: subprocess.Popen[bytes], now: float) -> None:
+        """Let a program that ends neither work nor ever be gone come to its end, and so anew."""
+        program = child.program
+        if child.told_to_end is not None:
+            if now - child.told_to_end > program.grace_seconds:
+                _kill_group(process)
+        elif program.is_ending is not None and program.is_ending():
+            child.told_to_end = now
+            process.send_signal(program.stop)
+            self.say(f"Somebody asked {program.name} to end; it waits for nobody, and starts anew.")
 
     def _spawn_again(self, child: Child) -> None:
         try:

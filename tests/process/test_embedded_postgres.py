@@ -16,6 +16,7 @@ from controlplane.supervisor.errors import StartError
 from controlplane.supervisor.postgres import PostgresServer
 from controlplane.supervisor.processes import spawn
 from tests.embedded import CHECKOUT, PLAIN_ENVIRONMENT
+from tests.process.fake_gateway import wait_for
 
 
 @pytest.fixture
@@ -113,3 +114,15 @@ def test_connection_needs_the_password(server: PostgresServer) -> None:
         pytest.raises(psycopg.OperationalError, match="password"),
     ):
         psycopg.connect(host=str(server.sockets), dbname="postgres", user="postgres", password="x")
+
+
+def test_server_that_waits_for_its_clients_says_that_it_ends(server: PostgresServer) -> None:
+    """SIGTERM alone never ends it while somebody is connected; that it was asked is to be read."""
+    with running(server) as process, psycopg.connect(server.url()):
+        assert not server.is_ending()
+        process.send_signal(signal.SIGTERM)
+
+        wait_for(server.is_ending, 30)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.wait()

@@ -202,3 +202,24 @@ def test_child_answers_on_the_socket_it_inherits(watched: Watched, tmp_path: Pat
         )
 
         assert client.recv(16) == b"here"
+
+
+def test_child_that_ends_for_ever_is_hurried_and_started_again(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whom somebody else asked to end is told so at once, killed after its grace, and comes back."""
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
+    ready, asked = tmp_path / "ready", tmp_path / "asked"
+    script = f"trap 'echo >{tmp_path}/told' INT; echo >>{ready}; while :; do sleep 600; done"
+    stop = {"stop": signal.SIGINT, "grace_seconds": 0.1}
+    watched.shell("postgres", script, is_ending=asked.exists, **stop)
+    wait_for(ready, 1)
+
+    asked.touch()
+    watched.watch_until("Somebody asked postgres to end")
+    asked.unlink()
+    watched.watch_until("postgres ended with signal 9")
+    while len(record.load(tmp_path)) == 0:
+        watched.supervisor.watch()
+
+    assert len(wait_for(ready, 2)) == 2
