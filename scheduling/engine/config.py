@@ -47,7 +47,8 @@ DEFAULT_CONFIG = Config(
             ),
             PluginConfig("numa-aware"),
             PluginConfig("data-locality"),
-            PluginConfig("packing"),
+            PluginConfig("fragmentation"),
+            PluginConfig("packing", {"packing.weight": "0.0001"}),
         ),
     ),
 )

@@ -481,9 +481,18 @@ class Session:
                 fits &= future >= amount
         for callback in self.each("node_room"):
             fits &= callback(view.shape, nodes)
-        scores: Float64 = np.where(fits, 0.0, -np.inf)
+        scores: Float64 = np.full(len(fits), -np.inf)
+        room: Any
+        if fits.all():
+            room, where = slice(None), nodes
+        else:  # only those that fit: in a full cluster few do
+            roomy = np.flatnonzero(fits)
+            if not len(roomy):
+                return scores
+            room, where = roomy, roomy if changed is None else changed[roomy]
+        scores[room] = 0.0
         for callback in self.each("node_order"):
-            scores += callback(view.shape, nodes)
+            scores[room] += callback(view.shape, where)
         return scores
 
     def best_node(self, shape: Shape, *, extra: Float64 | None = None) -> int:

@@ -461,6 +461,12 @@ class Tables:
         """Queue -> rows of the jobs that hold something and whose tasks differ in priority."""
         self.owner_allocated: dict[str, dict[str, list[int]]] = {}
         """Queue -> owner -> what the owner's jobs hold there."""
+        self.device_tasks: Counter[int] = Counter()
+        """Index of a shape that wants devices -> tasks that hold or wait for them."""
+        self.gpu_left: Int64 | None = None
+        """Kept by the fragmentation plugin: int64[N, G], what is left of each GPU of a node."""
+        self.gpu_stale: set[int] = set()
+        """Nodes on which something has changed since `gpu_left` was worked out."""
         self._shape_by_key: dict[ShapeKey, Shape] = {}
         self._shape_by_role: dict[tuple[int, str], tuple[Role, Shape]] = {}
         self._ruled_roles: set[int] = set()
@@ -601,6 +607,11 @@ class Tables:
             held = by_owner.setdefault(job.owner, [0] * self.width)
             for d in range(self.width):
                 held[d] += sign * row.allocated[d]
+        for role in row.roles:
+            if role.shape.ask is not None and (count := len(role.pending) + len(role.held)):
+                self.device_tasks[role.shape.index] += sign * count
+                if not self.device_tasks[role.shape.index]:
+                    del self.device_tasks[role.shape.index]
         for role in row.roles if row.is_placed else ():
             vector = role.shape.vector * sign
             for _, node in role.held:
@@ -635,6 +646,7 @@ class Tables:
             del self.by_priority[job.queue][job.priority]
 
     def _note(self, node: int, key: str, sign: int) -> None:
+        self.gpu_stale.add(node)
         keys = self.rows_by_node.get(node)
         if keys is None:
             keys = self.rows_by_node[node] = Counter()

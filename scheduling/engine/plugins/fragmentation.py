@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,62 +12,93 @@ import numpy as np
 from scheduling.engine.devices import WHOLE
 from scheduling.engine.journal import Entry
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Int64, Shape
+from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools, Int64, Shape
 from scheduling.engine.types import PluginConfig
+
+Ask = tuple[int, int, int, tuple[object, ...], tuple[object, ...]]
+"""GPU thousandths, CPU, memory, selector, affinity: what tells typical tasks apart."""
 
 
 class Fragmentation(Plugin):
-    """Fragmentation gradient descent.
+    """Fragmentation gradient descent, and a look at what CPU and memory leave of the GPUs.
 
     A typical task m cannot use a node's free GPU share if it cannot run there at all, or, GPU by
     GPU, where less than it needs is left. F(node) is the expected useless share over the typical
-    tasks: the `fragmentation.shapes` (16) most frequent ones of the snapshot, running and
-    waiting. score = -(F after - F before) x `fragmentation.weight` (100), in GPUs; ties are broken
-    by the fewest free GPUs, which keeps whole nodes free.
-    Source: Weng et al., Beware of Fragmentation, USENIX ATC 2023.
+    tasks: the `fragmentation.shapes` (32) most frequent GPU shapes of the snapshot, running and
+    waiting. Stranded(node) is the GPU share for which CPU or memory runs out when the typical
+    tasks fill the node in their mean proportion; it counts `fragmentation.stranded` (2) times,
+    because F sees such a shortage only when the next task does not fit any more.
+    score = -(change of F + 2 x change of Stranded) x `fragmentation.weight` (100), in GPUs; what
+    scores alike is left to the plugins beside it (`packing`).
+    Source of F: Weng et al., Beware of Fragmentation, USENIX ATC 2023.
     """
 
     name = "fragmentation"
 
     def __init__(self, session: Session, config: PluginConfig) -> None:
-        """Find the typical tasks; the GPUs' free parts are laid out when they are asked for."""
+        """Read the arguments; what is typical is worked out when it is asked for."""
         super().__init__(session, config)
         self.weight = self.number("fragmentation.weight", 100)
-        self._left: Int64 | None = None
-        self._stale: set[int] = set()
-        counts: Counter[int] = Counter()
-        shapes: dict[int, Shape] = {}
-        for row in session.tables.rows.values():
-            for role in row.roles:
-                counts[role.shape.index] += len(role.pending) + len(role.held)
-                shapes[role.shape.index] = role.shape
-        most = sorted(counts, key=lambda i: (-counts[i], shapes[i].request, i))
-        chosen = [i for i in most[: int(self.number("fragmentation.shapes", 16))] if counts[i]]
-        total = sum(counts[i] for i in chosen)
-        self.typical = [(shapes[i], counts[i] / total) for i in chosen]
+        self._stale = set(session.touched)
+        """Nodes that differ from the snapshot since they were looked at: room is kept there."""
+        self.has_parts = any(
+            (ask := session.tables.shapes[index].ask) is not None and not ask.is_whole
+            for index in session.tables.device_tasks
+        )
+        """Whether some task holds or wants a part of a GPU: then each GPU is looked at."""
+        if self.has_parts:
+            self.on_placed = self.on_undone = self._look_again
 
-    def on_placed(self, entry: Entry) -> None:
-        """Look at the node again."""
+    def _look_again(self, entry: Entry) -> None:
         self._stale.add(entry.node)
 
-    def on_undone(self, entry: Entry) -> None:
-        """Look at the node again."""
-        self._stale.add(entry.node)
+    @cached_property
+    def typical(self) -> Typical | None:
+        """What typical tasks ask for; None where none of them asks for GPUs."""
+        tables = self.session.tables
+        counts: Counter[Ask] = Counter()
+        shapes: dict[Ask, Shape] = {}
+        for index, count in tables.device_tasks.items():
+            shape = tables.shapes[index]
+            if shape.gpu_milli:
+                ask = _ask_of(shape)
+                counts[ask] += count
+                shapes[ask] = shape
+        most = int(self.number("fragmentation.shapes", 32))
+        asks = heapq.nsmallest(most, counts, key=lambda ask: (-counts[ask], ask))
+        if not asks:
+            return None
+        masks = [
+            self.session.mask(shapes[ask]) if ask[3] or ask[4] else None  # limits of its own
+            for ask in asks
+        ]
+        return Typical(
+            [(ask, counts[ask], mask) for ask, mask in zip(asks, masks, strict=True)],
+            stranded=self.number("fragmentation.stranded", 2),
+        )
+
+    @cached_property
+    def _left(self) -> Int64:
+        """int64[N, G]: thousandths that are left of each GPU, as the cycle finds them."""
+        tables = self.session.tables
+        known = tables.gpu_left
+        if known is None:
+            widest = int(tables.nodes.allocatable[tables.gpu_dim].max(initial=0)) // WHOLE
+            known = tables.gpu_left = np.zeros((tables.nodes.count, max(widest, 1)), np.int64)
+            tables.gpu_stale = set(range(tables.nodes.count))
+        for node in tables.gpu_stale - self._stale:
+            known[node] = self._row(node, known.shape[1])
+        tables.gpu_stale &= self._stale  # what this cycle changed already is not the snapshot's
+        return known.copy()
 
     def left(self) -> Int64:
         """Return int64[N, G]: thousandths that are left of each GPU, most first."""
-        session = self.session
-        gpu = session.tables.gpu_dim
-        if self._left is None:
-            widest = int(session.tables.nodes.allocatable[gpu].max(initial=0)) // WHOLE
-            self._left = np.zeros((session.tables.nodes.count, max(widest, 1)), dtype=np.int64)
-            self._stale = set(range(session.tables.nodes.count))
+        left = self._left
         for node in self._stale:
             if node >= 0:
-                row = self._row(node, self._left.shape[1])
-                self._left[node] = row
-        self._stale = set()
-        return self._left
+                left[node] = self._row(node, left.shape[1])
+        self._stale.clear()
+        return left
 
     def _row(self, node: int, width: int) -> list[int]:
         cards = self.session.cards(node)
@@ -79,35 +112,94 @@ class Fragmentation(Plugin):
     def node_order(self, shape: Shape, nodes: Any) -> Float64:
         """Return float64 scores of the nodes at `nodes`."""
         session = self.session
-        if session.tables.gpu_dim < 0 or not self.typical:
-            return np.zeros(len(session.free[CPU_DIM][nodes]))
-        left = self.left()[nodes]
-        cpu, memory = session.free[CPU_DIM][nodes], session.free[MEMORY_DIM][nodes]
-        before = self._useless(left, cpu, memory)
-        after_left = _taken(left, shape.gpu_milli)
-        after = self._useless(
-            after_left, cpu - shape.request[CPU_DIM], memory - shape.request[MEMORY_DIM]
+        free = session.free
+        gpu = session.tables.gpu_dim
+        cpu = free[CPU_DIM][nodes]
+        typical = self.typical if gpu >= 0 else None
+        if typical is None:
+            return np.zeros(len(cpu))
+        memory = free[MEMORY_DIM][nodes]
+        wanted = shape.gpu_milli
+        if self.has_parts:
+            left = self.left()[nodes]
+            after = _taken(left, wanted)
+            both = np.concatenate((left, after))
+            total = both.sum(axis=1)
+            usable = np.stack([(both * (both >= each)).sum(axis=1) for each in typical.steps])
+        else:
+            now = np.maximum(free[gpu][nodes], 0)
+            total = np.concatenate((now, np.maximum(now - wanted, 0)))
+            usable = total[np.newaxis, :]
+        worth = typical.worth(
+            cpu=np.concatenate((cpu, cpu - shape.request[CPU_DIM])),
+            memory=np.concatenate((memory, memory - shape.request[MEMORY_DIM])),
+            total=total,
+            usable=usable,
+            nodes=nodes,
         )
-        tie = left.sum(axis=1) / (WHOLE * 1000.0 * max(left.shape[1], 1))
-        result: Float64 = (before - after) / WHOLE * self.weight - tie
+        result: Float64 = (worth[len(cpu) :] - worth[: len(cpu)]) * (self.weight / WHOLE)
         return result
 
-    def _useless(self, left: Int64, cpu: Int64, memory: Int64) -> Float64:
-        """Return float64: the expected thousandths of GPUs that typical tasks cannot use."""
-        total = left.sum(axis=1).astype(np.float64)
-        found: Float64 = np.zeros(len(left))
-        for shape, weight in self.typical:
-            needs = shape.gpu_milli
-            if not needs:
-                found += weight * total
-                continue
-            each = min(needs, WHOLE)
-            usable = left >= each
-            runs = (cpu >= shape.request[CPU_DIM]) & (memory >= shape.request[MEMORY_DIM])
-            runs &= usable.sum(axis=1) >= max(needs // WHOLE, 1)
-            small = np.where(usable, 0, left).sum(axis=1)
-            found += weight * np.where(runs, small, total)
-        return found
+
+class Typical:
+    """The typical tasks, laid out so that one look-up tells how many could run on a node."""
+
+    def __init__(self, asks: list[tuple[Ask, int, Bools | None]], *, stranded: float) -> None:
+        """Sum up the tasks' weights below each pair of amounts of CPU and memory."""
+        self.stranded = stranded
+        all_tasks = sum(count for _, count, _ in asks)
+        gpus = sum(ask[0] * count for ask, count, _ in asks)
+        self.gpus_by_cpu = gpus / max(sum(ask[1] * count for ask, count, _ in asks), 1)
+        self.gpus_by_memory = gpus / max(sum(ask[2] * count for ask, count, _ in asks), 1)
+        self.cpus: Int64 = np.unique(np.array([ask[1] for ask, _, _ in asks], dtype=np.int64))
+        self.memories: Int64 = np.unique(np.array([ask[2] for ask, _, _ in asks], dtype=np.int64))
+        groups: dict[tuple[object, ...], int] = {}
+        masks: list[Bools | None] = []
+        needs: list[int] = []
+        for ask, _, mask in asks:
+            if groups.setdefault((ask[0], *ask[3:]), len(groups)) == len(needs):
+                needs.append(ask[0])
+                masks.append(mask)
+        self.needs: Int64 = np.array(needs, dtype=np.int64)[:, np.newaxis]
+        each = [min(need, WHOLE) for need in needs]
+        self.steps = sorted(set(each))
+        """What must be left of a GPU: only whole ones, or parts of these sizes too."""
+        self.step_of: Int64 = np.array([self.steps.index(e) for e in each], dtype=np.int64)
+        self.masks = [(i, mask) for i, mask in enumerate(masks) if mask is not None]
+        shares: Float64 = np.zeros((len(needs), len(self.cpus) + 1, len(self.memories) + 1))
+        for ask, count, _ in asks:
+            at = int(self.cpus.searchsorted(ask[1])) + 1
+            by = int(self.memories.searchsorted(ask[2])) + 1
+            shares[groups[ask[0], *ask[3:]], at, by] += count / all_tasks
+        self.shares: Float64 = shares.cumsum(axis=1).cumsum(axis=2)
+
+    def worth(
+        self, *, cpu: Int64, memory: Int64, total: Int64, usable: Int64, nodes: Any
+    ) -> Float64:
+        """Return float64: thousandths of GPUs that tasks can use, less what gets stranded.
+
+        All arrays are of the nodes at `nodes` twice: as they are, and with the task. `usable` is
+        int64[steps, 2n]: what lies on GPUs of which at least so much is left.
+        """
+        shares = self.shares[
+            :, self.cpus.searchsorted(cpu, "right"), self.memories.searchsorted(memory, "right")
+        ]
+        found = usable[self.step_of] if len(usable) > 1 else usable
+        gain = shares * (found * (found >= self.needs))
+        for group, mask in self.masks:
+            here = mask[nodes]
+            gain[group] *= np.concatenate((here, here))
+        result: Float64 = gain.sum(axis=0)
+        if self.stranded:
+            lasting = np.minimum(cpu * self.gpus_by_cpu, memory * self.gpus_by_memory)
+            result -= self.stranded * np.maximum(total - lasting, 0.0)
+        return result
+
+
+def _ask_of(shape: Shape) -> Ask:
+    affinity = tuple(tuple((r.key, r.operator, r.values) for r in term) for term in shape.affinity)
+    request = shape.request
+    return shape.gpu_milli, request[CPU_DIM], request[MEMORY_DIM], shape.selector, affinity
 
 
 def _taken(left: Int64, needs: int) -> Int64:
