@@ -11,6 +11,7 @@ from django.db import connection, transaction
 
 from benchmarks import _empty
 from scheduling.domain import jobs
+from scheduling.domain.bootstrap import DEFAULT
 from scheduling.domain.bulk_rows import copy_rows
 from scheduling.domain.clock import database_now
 from scheduling.models import Cluster, Job, Node
@@ -85,10 +86,19 @@ class Rows:
         copy_rows(self.nodes[-count:])
 
     def submit(
-        self, name: str, jobs_count: int, tasks: int = 1, cpu_milli: int = 3000
+        self,
+        name: str,
+        jobs_count: int,
+        *,
+        tasks: int = 1,
+        cpu_milli: int = 3000,
+        queue: str = DEFAULT,
     ) -> list[Job]:
         """Submit jobs of one gang each."""
-        specs = [spec(f"{name}-{number}", tasks, cpu_milli) for number in range(jobs_count)]
+        specs = [
+            spec(f"{name}-{number}", tasks, cpu_milli).model_copy(update={"queue": queue})
+            for number in range(jobs_count)
+        ]
         results = jobs.submit_many(actor=self.actor, specs=specs, now=database_now())
         accepted = [one for one in results if isinstance(one, Job)]
         if len(accepted) != jobs_count:

@@ -46,6 +46,7 @@ TOPICS: Mapping[str, str] = {
     "job_": "job_id",
     "my_": "user_id",
     "queue_rows": "cluster_id",
+    "queue_chart": "cluster_id",
     "cluster_": "cluster_id",
     "queue_": "queue_id",
     "node_": "node_id",
