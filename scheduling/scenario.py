@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.engine import registry
+from scheduling.engine import budgets, registry
 from scheduling.engine.actions import gang_evicting
 from scheduling.engine.actions.backfill import best_effort_order
 from scheduling.engine.actions.serving import roles_in_order
@@ -586,9 +586,9 @@ def _job_annotations(group: Data) -> dict[str, str]:
     found = {}
     budget = group.get("disruption_budget") or {}
     if "min_available" in budget:
-        found[tdm.MIN_AVAILABLE] = str(budget["min_available"])
+        found[budgets.MIN_AVAILABLE] = str(budget["min_available"])
     if "max_unavailable" in budget:
-        found[tdm.MAX_UNAVAILABLE] = str(budget["max_unavailable"])
+        found[budgets.MAX_UNAVAILABLE] = str(budget["max_unavailable"])
     rules = group.get("task_topology") or {}
     for key, name in (
         ("affinity", task_topology.AFFINITY),

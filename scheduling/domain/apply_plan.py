@@ -580,6 +580,7 @@ ORDER BY j.id FOR NO KEY UPDATE OF j
 WRITE_JOBS = """
 UPDATE scheduling_job AS j SET
     gang_phase = coalesce(said.gang_phase, j.gang_phase),
+    admitted_at = CASE WHEN said.gang_phase = 'Inqueue' THEN %(now)s ELSE j.admitted_at END,
     reason_code = coalesce(said.code, j.reason_code),
     reason_params = coalesce(said.params, j.reason_params),
     reason_at = CASE WHEN said.code IS NULL THEN j.reason_at ELSE %(now)s END
@@ -587,6 +588,7 @@ FROM unnest(%(ids)s::uuid[], %(gang_phases)s::text[], %(codes)s::text[], %(param
     AS said(id, gang_phase, code, params)
 WHERE j.id = said.id AND j.id = ANY(%(locked)s::uuid[]) AND (
     said.gang_phase IS DISTINCT FROM j.gang_phase AND said.gang_phase IS NOT NULL
+    OR said.gang_phase = 'Inqueue'
     OR said.code IS NOT NULL
     AND (said.code, said.params) IS DISTINCT FROM (j.reason_code::text, j.reason_params)
 )

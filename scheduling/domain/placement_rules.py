@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
 from scheduling.engine import types as engine
+from scheduling.engine.budgets import evictions_left
+from scheduling.spec.gangs import GangRole, min_resources
 
 TENANT = "terrace.dev/tenant"
+JOB_NAME = "volcano.sh/job-name"
+QUEUE_NAME = "volcano.sh/queue-name"
+"""With the job's name enough to know a job by: in one queue no two live ones are called alike."""
+PARTITION = "volcano.sh/partition-id/"
+"""With a role's name: the label by which its partitions are told apart."""
+DATA_SETS = "terrace.dev/data-sets"
+"""Annotation of a role or job: the data sets that its tasks read, with commas between them."""
+DATA_SET_LABEL = "data.terrace.dev/"
+"""With a data set's name: the label of a node that holds a cache of it."""
 
 STRENGTHS = (
     ("requiredDuringSchedulingIgnoredDuringExecution", True),
@@ -30,9 +41,9 @@ def labels_of(part: Document, *, job_name: str, queue: str, tenant_id: UUID) -> 
     """Return the labels by which others may look for a role's tasks."""
     return {
         **(part.get("labels") or {}),
-        "volcano.sh/job-name": job_name,
+        JOB_NAME: job_name,
         "volcano.sh/task-spec": str(part.get("name", "")),
-        "volcano.sh/queue-name": queue,
+        QUEUE_NAME: queue,
         TENANT: str(tenant_id),
     }
 
@@ -100,6 +111,119 @@ def limits_of(part: Document) -> dict[str, int]:
     """Return up to what a task may use of CPU and memory, where that is said."""
     limits = {"cpu": part.get("cpu_limit_milli"), "memory": part.get("memory_limit_bytes")}
     return {name: int(amount) for name, amount in limits.items() if amount}
+
+
+def may_evict(part: Document) -> bool:
+    """Return whether others may be evicted for a role's tasks (preemptionPolicy is not Never)."""
+    return _pod(part).get("preemptionPolicy") != "Never"
+
+
+def data_sets_of(part: Document, job_annotations: Document) -> tuple[str, ...]:
+    """Return the data sets that a role's tasks read: its own, or those of the job."""
+    named = (part.get("annotations") or {}).get(DATA_SETS) or job_annotations.get(DATA_SETS) or ""
+    return tuple(sorted({one.strip() for one in str(named).split(",")} - {""}))
+
+
+# --- gangs ------------------------------------------------------------------------------------
+
+
+def gang_amounts(roles: Sequence[engine.Role], min_available: int) -> engine.Amounts:
+    """Return what a job's minimum asks for: what admission counts."""
+    if len(roles) == 1:
+        (role,) = roles
+        count = min(max(role.min_available, min_available), role.replicas)
+        if count == 1:  # most jobs: no amounts of their own
+            return role.request
+        return {name: amount * count for name, amount in role.request.items()}
+    size = max(min_available, sum(role.min_available for role in roles))
+    of_roles = [
+        GangRole(
+            role.name,
+            role.replicas,
+            {name: amount for name, amount in role.request.items() if name != engine.PODS},
+            role.min_available,
+            role.priority,
+        )
+        for role in roles
+    ]
+    total = min_resources(of_roles, size)
+    return {**total, engine.PODS: total[engine.PODS] * 1000}
+
+
+def budget_of(job: engine.Job) -> engine.DisruptionBudget | None:
+    """Return how many of a job's tasks may be evicted at once, if its owner says so."""
+    left = evictions_left(job)
+    if left is None or not job.roles:
+        return None
+    labels = job.roles[0].labels
+    return engine.DisruptionBudget(
+        name=job.name,
+        match_labels={key: labels[key] for key in (JOB_NAME, QUEUE_NAME)},
+        disruptions_allowed=left,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """The roles of a job with its partitioned ones split, each partition a role of its own.
+
+    The engine's sub-groups are made of roles; `worker[0]` holds the first tasks of `worker`.
+    """
+
+    roles: tuple[engine.Role, ...]
+    sub_groups: tuple[engine.SubGroupPolicy, ...]
+    sizes: Mapping[str, int]
+    """Role -> tasks of a partition, of those that are split."""
+
+    def role_of(self, name: str, index: int) -> str:
+        """Return the role to which a task belongs."""
+        size = self.sizes.get(name)
+        return name if size is None else _part_name(name, index // size)
+
+
+def split_partitions(roles: Sequence[engine.Role], parts: Sequence[Document]) -> Partitions:
+    """Split the roles of a job that say so in their part of its spec."""
+    policies = {
+        str(part["name"]): policy
+        for part in parts
+        if (policy := part.get("partition_policy")) and int(policy["partition_size"]) > 0
+    }
+    if not policies:
+        return Partitions(tuple(roles), (), {})
+    split: list[engine.Role] = []
+    groups = []
+    for role in roles:
+        policy = policies.get(role.name)
+        if policy is None:
+            split.append(role)
+            continue
+        size = int(policy["partition_size"])
+        label = PARTITION + role.name
+        split += [
+            replace(
+                role,
+                name=_part_name(role.name, first // size),
+                replicas=min(size, role.replicas - first),
+                min_available=0,
+                labels={**role.labels, label: str(first // size)},
+            )
+            for first in range(0, role.replicas, size)
+        ]
+        groups.append(
+            engine.SubGroupPolicy(
+                name=role.name,
+                match_label_keys=(label,),
+                size=size,
+                min_groups=-(-role.min_available // size),
+                topology=topology_rule(policy.get("network_topology")),
+            )
+        )
+    sizes = {name: int(policy["partition_size"]) for name, policy in policies.items()}
+    return Partitions(tuple(split), tuple(groups), sizes)
+
+
+def _part_name(role: str, number: int) -> str:
+    return f"{role}[{number}]"
 
 
 def topology_rule(rule: Document | None) -> engine.TopologyRule | None:
@@ -186,6 +310,15 @@ def network_domains(
 
 def _domain_name(tier: str, path: Sequence[str]) -> str:
     return f"{tier}:{'/'.join(path)}"
+
+
+def cached_data_sets(labels: Mapping[str, str]) -> frozenset[str]:
+    """Return the data sets of which a node holds a cache, by its labels."""
+    return frozenset(
+        key.removeprefix(DATA_SET_LABEL)
+        for key, value in labels.items()
+        if key.startswith(DATA_SET_LABEL) and value != "false"
+    )
 
 
 def numa_nodes(reported: Sequence[Document]) -> tuple[engine.NumaNode, ...]:

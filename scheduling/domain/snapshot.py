@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -90,6 +90,11 @@ class SnapshotCache:
     network_tiers: str = "[]"
     domains: tuple[engine.HyperNode, ...] = ()
     """Of the network, as the tiers and the nodes' labels draw them."""
+    budgets: dict[UUID, engine.DisruptionBudget] = field(default_factory=dict)
+    """Of the jobs whose owners limit evictions."""
+    loads: dict[UUID, dict[str, str]] = field(default_factory=dict)
+    """Measured load by node, as its annotations; only where the configuration asks for it."""
+    loads_read_at: datetime | None = None
     snapshot: engine.Snapshot | None = None
 
     def refresh(self, cluster_id: UUID, now: datetime) -> engine.Snapshot:
@@ -112,6 +117,7 @@ class SnapshotCache:
             if news.queues or news.queue_count != len(self.queues):
                 is_changed |= self._refresh_queues(cluster_id)
             is_changed |= news.jobs and self._refresh_jobs(cluster_id)
+            is_changed |= self._refresh_loads(cluster_id, now, is_wanted=news.wants_load)
             reservations = _reservations(cluster_id, now) if news.reservations else ()
             walls = walls_of(cluster_id) if news.quotas else ()
         self.since = news.xmin
@@ -142,14 +148,33 @@ class SnapshotCache:
         is_same = last is not None and not is_changed
         return engine.Snapshot(
             now=now.timestamp(),
-            nodes=last.nodes if last is not None and is_same else tuple(self.nodes.values()),
+            nodes=last.nodes if last is not None and is_same else self._nodes_with_load(),
             queues=last.queues if last is not None and is_same else tuple(self.queues.values()),
             jobs=last.jobs if last is not None and is_same else tuple(self.jobs.values()),
             reservations=reservations,
             version=self.since,
+            disruption_budgets=tuple(self.budgets.values()),
             quotas=walls,
             hypernodes=self.domains,
         )
+
+    def _nodes_with_load(self) -> tuple[engine.Node, ...]:
+        if not self.loads:
+            return tuple(self.nodes.values())
+        return tuple(
+            replace(node, annotations=self.loads[key]) if key in self.loads else node
+            for key, node in self.nodes.items()
+        )
+
+    def _refresh_loads(self, cluster_id: UUID, now: datetime, *, is_wanted: bool) -> bool:
+        """Read the measured load of the nodes, every few seconds, where a plugin looks at it."""
+        if not is_wanted:
+            had_loads, self.loads, self.loads_read_at = bool(self.loads), {}, None
+            return had_loads
+        if self.loads_read_at is not None and now - self.loads_read_at < LOAD_EVERY:
+            return False
+        self.loads, self.loads_read_at = _loads(cluster_id, now), now
+        return True
 
     def _refresh_network(self, tiers: str, *, is_changed: bool) -> bool:
         """Draw the domains anew where tiers or nodes changed."""
@@ -212,6 +237,10 @@ class SnapshotCache:
             have_devices=self.has_devices,
             have_cpu_sets=any(node.numa for node in self.nodes.values()),
         )
+        budgets = {key: placement_rules.budget_of(job) for key, job in values.items()}
+        for key in gone | {key for key, budget in budgets.items() if budget is None}:
+            self.budgets.pop(key, None)
+        self.budgets.update({key: one for key, one in budgets.items() if one is not None})
         return _merge(self.jobs, values, gone)
 
 
@@ -246,7 +275,23 @@ SELECT
     EXISTS (SELECT 1 FROM scheduling_reservation),
     EXISTS (SELECT 1 FROM scheduling_imagerule WHERE cluster_id = %(cluster)s),
     EXISTS (SELECT 1 FROM scheduling_quotalimit),
-    (SELECT network_tiers::text FROM scheduling_cluster WHERE id = %(cluster)s)
+    (SELECT network_tiers::text FROM scheduling_cluster WHERE id = %(cluster)s),
+    EXISTS (SELECT 1 FROM scheduling_cluster
+            WHERE id = %(cluster)s AND scheduler_config ~ 'name"?: *"?(usage|rescheduling)')
+"""
+LOAD_EVERY = timedelta(seconds=15)
+LOAD_SPAN = timedelta(seconds=120)
+"""Measurements are averaged over so long."""
+LOADS = """
+SELECT node.id,
+    round(avg(said.cpu_milli) * 100 / nullif((node.capacity ->> 'cpu')::bigint, 0), 1),
+    round(avg(said.memory_bytes) * 100 / nullif((node.capacity ->> 'memory')::bigint, 0), 1),
+    extract(epoch FROM max(said.at))
+FROM scheduling_node AS node
+JOIN scheduling_usage AS said ON said.node_id = node.id AND said.device_uuid = ''
+    AND said.attempt_id IS NULL AND said.at > %(since)s
+WHERE node.cluster_id = %(cluster)s
+GROUP BY node.id
 """
 
 
@@ -262,12 +307,26 @@ class News(NamedTuple):
     rules: bool
     quotas: bool
     network_tiers: str | None
+    wants_load: bool
+    """Whether a plugin of the configuration looks at what nodes are measured to do."""
 
 
 def _news(cluster_id: UUID, since: int) -> News:
     with connection.cursor() as cursor:
         cursor.execute(NEWS, {"cluster": cluster_id, "since": since})
         return News(*cursor.fetchone())
+
+
+def _loads(cluster_id: UUID, now: datetime) -> dict[UUID, dict[str, str]]:
+    with connection.cursor() as cursor:
+        cursor.execute(LOADS, {"cluster": cluster_id, "since": now - LOAD_SPAN})
+        rows = cursor.fetchall()
+    keys = (engine.CPU_PERCENT, engine.MEMORY_PERCENT, engine.MEASURED_AT)
+    return {
+        node_id: {key: str(value) for key, value in zip(keys, said, strict=True)}
+        for node_id, *said in rows
+        if None not in said
+    }
 
 
 def build(cluster_id: UUID, now: datetime) -> engine.Snapshot:
@@ -328,6 +387,7 @@ def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
         runtimes=None if serves_all else frozenset(one["name"] for one in row.runtimes),
         numa=placement_rules.numa_nodes(row.topology.get("numa_nodes") or ()),
         numa_policy=NUMA_POLICY,
+        data_sets=placement_rules.cached_data_sets(row.labels),
     )
 
 
@@ -424,31 +484,39 @@ def job_value(
     waiting = _roles_not_to_start(job, roles)
     names = {role.id: role.name for role in roles}
     values = tuple(_role_value(job, role, rules, is_waiting=role.id in waiting) for role in roles)
+    ready_replicas = sum(role.replicas for role in roles if role.id not in waiting)
+    min_available = min(job.min_available, ready_replicas)
+    partitions = placement_rules.split_partitions(values, spec["roles"])
+    startable = [v for v, role in zip(values, roles, strict=True) if role.id not in waiting]
+    amounts = placement_rules.gang_amounts(startable, min_available)
+    values = partitions.roles
     if known is not None and known.roles == values:
         values = known.roles
     listed = tuple(
-        _task_value(row, names[row[2]])
+        _task_value(row, partitions.role_of(names[row[2]], row[3]))
         for row in tasks
         if not (row[2] in waiting and row[4] == "Pending")
     )
-    ready_replicas = sum(role.replicas for role in roles if role.id not in waiting)
     return engine.Job(
         key=str(job.id),
         name=job.name,
         queue=job.queue.name,
         roles=values,
         tasks=listed,
-        min_available=min(job.min_available, ready_replicas),
+        min_available=min_available,
         priority=job.priority,
         owner=str(job.owner_id),
         created_at=job.created_at.timestamp(),
         phase=engine.GangPhase(job.gang_phase),
+        admitted_at=None if job.admitted_at is None else job.admitted_at.timestamp(),
         is_runnable=_is_runnable(job),
         sla_waiting_seconds=spec.get("sla_waiting_seconds"),
         time_limit_seconds=spec.get("time_limit_seconds"),
         preemptable=spec.get("preemptable"),
+        min_resources=amounts,
         annotations=spec.get("annotations") or {},
         topology=placement_rules.topology_rule(spec.get("network_topology")),
+        sub_groups=partitions.sub_groups,
     )
 
 
@@ -491,7 +559,9 @@ def _role_value(job: Job, role: Role, rules: tuple[Rule, ...], *, is_waiting: bo
         pod_terms=placement_rules.neighbour_terms(part, job.tenant_id),
         spread=placement_rules.spread_rules(part, job.tenant_id),
         limits=placement_rules.limits_of(part),
+        may_evict=placement_rules.may_evict(part),
         ports=placement_rules.host_ports(part),
+        data_sets=placement_rules.data_sets_of(part, job.spec.get("annotations") or {}),
     )
 
 

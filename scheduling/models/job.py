@@ -43,6 +43,8 @@ class Job(models.Model):
     spec = models.JSONField()
     phase = models.CharField(max_length=12, choices=JobPhase, default=JobPhase.PENDING)
     gang_phase = models.CharField(max_length=12, default="Pending")
+    admitted_at = models.DateTimeField(null=True, blank=True)
+    """When admission last let it in; an admission that is not used in time may lapse."""
     desired_state = models.CharField(max_length=12, default="run")
     """run, suspend or terminate: what its people want in the end, for pages and for admission."""
     wish = models.CharField(max_length=20, blank=True)

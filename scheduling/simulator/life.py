@@ -112,6 +112,7 @@ class Life:
         self.by_key = {task.key: task for task in self.tasks}
         self.asked: list[Stopped | Delayed] = []
         self.gang_phase = GangPhase.PENDING
+        self.admitted_at: float | None = None
         self.view = JobView(
             phase=JobPhase.PENDING,
             roles=tuple(
@@ -127,7 +128,7 @@ class Life:
     def resume(cls, job: Job, *, policies: tuple[Policy, ...] = ()) -> Life:
         """Take a job in the middle of its life, as a snapshot shows it."""
         life = cls(job, policies=policies)
-        life.gang_phase = job.phase
+        life.gang_phase, life.admitted_at = job.phase, job.admitted_at
         for task, known in zip(life.tasks, job.tasks, strict=True):
             task.state = LIFECYCLE_STATES[known.state]
             task.not_before = known.not_before
@@ -202,8 +203,15 @@ class Life:
                 for t in self.tasks
             ),
             phase=self.gang_phase,
+            admitted_at=self.admitted_at,
             is_runnable=self.view.phase in SCHEDULABLE_PHASES,
         )
+
+    def take_phase(self, phase: GangPhase, now: float) -> None:
+        """Note what the scheduler made of the gang."""
+        self.gang_phase = phase
+        if phase is GangPhase.INQUEUE:
+            self.admitted_at = now
 
     def _tell_task(self, task: SimulatedTask, event: TaskEvent) -> None:
         is_leaving = self.view.phase in FINISHED_PHASES

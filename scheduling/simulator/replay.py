@@ -379,7 +379,7 @@ class Replay:
         touched: set[str] = set()
         for key, phase in decided.phases.items():
             if key in self._lives:
-                self._lives[key].gang_phase = phase
+                self._lives[key].take_phase(phase, now)
                 touched.add(key)
         for eviction in decided.evictions:
             life = self._lives[eviction.job]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from scheduling.engine.types import Binding, Job, Plan, Snapshot, Task, TaskState
+from scheduling.engine.types import Binding, GangPhase, Job, Plan, Snapshot, Task, TaskState
 
 
 def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -16,10 +16,15 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     def change(job: Job) -> Job:
         tasks = tuple(_after(task, bound, evicted, snapshot.now) for task in job.tasks)
         is_same = all(a is b for a, b in zip(tasks, job.tasks, strict=True))
-        phase = plan.phases.get(job.key, job.phase)
-        if is_same and phase is job.phase:
+        phase = plan.phases.get(job.key)
+        if is_same and phase in (None, job.phase) and phase is not GangPhase.INQUEUE:
             return job
-        return replace(job, tasks=job.tasks if is_same else tasks, phase=phase)
+        return replace(
+            job,
+            tasks=job.tasks if is_same else tasks,
+            phase=phase or job.phase,
+            admitted_at=snapshot.now if phase is GangPhase.INQUEUE else job.admitted_at,
+        )
 
     return replace(
         snapshot,
@@ -37,6 +42,7 @@ def _after(task: Task, bound: dict[str, Binding], evicted: set[str], now: float)
             state=TaskState.RUNNING,
             node=binding.node,
             devices=binding.devices,
+            cpus=binding.cpus,
             started_at=now,
         )
     if task.key in evicted:
@@ -49,7 +55,7 @@ def release(snapshot: Snapshot) -> Snapshot:
     return change_tasks(
         snapshot,
         lambda task: (
-            replace(task, state=TaskState.PENDING, node=None, devices=(), started_at=None)
+            replace(task, state=TaskState.PENDING, node=None, devices=(), cpus=(), started_at=None)
             if task.state is TaskState.RELEASING
             else task
         ),

@@ -30,6 +30,8 @@ PLACED_BY = {
     "labels",
     "affinity",
     "template",
+    "annotations",
+    "partition_policy",
     "cpu_limit_milli",
     "memory_limit_bytes",
 }
@@ -126,8 +128,11 @@ def _asked_role(
         preferred_affinity=placement_rules.node_wishes(part),
         pod_terms=placement_rules.neighbour_terms(part, tenant_id),
         spread=placement_rules.spread_rules(part, tenant_id),
+        annotations=role.annotations,
         limits=placement_rules.limits_of(part),
+        may_evict=placement_rules.may_evict(part),
         ports=placement_rules.host_ports(part),
+        data_sets=placement_rules.data_sets_of(part, spec.annotations),
     )
 
 
@@ -139,8 +144,14 @@ def _asked(spec: JobSpec, queue: Queue, owner_id: UUID | None, now: datetime) ->
     roles = tuple(
         _asked_role(role, spec, queue, (unit_id, tenant_id), rules) for role in spec.roles
     )
+    parts = [role.model_dump(include=PLACED_BY) for role in spec.roles]
+    partitions = placement_rules.split_partitions(roles, parts)
     tasks = tuple(
-        engine.Task(key=f"asked-{role.name}-{index}", role=role.name, index=index)
+        engine.Task(
+            key=f"asked-{role.name}-{index}",
+            role=partitions.role_of(role.name, index),
+            index=index,
+        )
         for role in spec.roles
         for index in range(role.replicas)
     )
@@ -148,7 +159,7 @@ def _asked(spec: JobSpec, queue: Queue, owner_id: UUID | None, now: datetime) ->
         key="asked",
         name=spec.name,
         queue=queue.name,
-        roles=roles,
+        roles=partitions.roles,
         tasks=tasks,
         min_available=spec.min_available,
         priority=priority_of(spec),
@@ -157,7 +168,10 @@ def _asked(spec: JobSpec, queue: Queue, owner_id: UUID | None, now: datetime) ->
         sla_waiting_seconds=spec.sla_waiting_seconds,
         time_limit_seconds=spec.time_limit_seconds,
         preemptable=spec.preemptable,
+        min_resources=placement_rules.gang_amounts(roles, spec.min_available),
+        annotations=spec.annotations,
         topology=placement_rules.topology_rule(
             spec.network_topology.model_dump() if spec.network_topology else None
         ),
+        sub_groups=partitions.sub_groups,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from scheduling.engine.callbacks import Vote
@@ -65,7 +66,7 @@ class Gang(Plugin):
             gone = claim.removed.by_role.get((job.key, role.name), 0)
             if role.ready - gone - 1 < role.needed:
                 return False
-        return True
+        return not job.parts or _keeps_its_parts(claim, unit)
 
     preemptable = _may_evict
     reclaimable = _may_evict
@@ -88,6 +89,25 @@ class Gang(Plugin):
             if name != queue.name
             for key in rows
         }
+
+
+def _keeps_its_parts(claim: Claim, unit: Unit) -> bool:
+    """Return whether as many sub-groups stay complete as the job needs."""
+    job = unit.job
+    going = Counter(role.name for role, _, _ in unit.tasks)
+    complete = Counter(
+        part.position
+        for part in job.parts
+        if sum(
+            r.ready - going[r.name] - claim.removed.by_role.get((job.key, r.name), 0)
+            for r in part.roles
+        )
+        >= part.size
+    )
+    return all(
+        complete[position] >= policy.min_groups
+        for position, policy in enumerate(job.job.sub_groups)
+    )
 
 
 def _too_few_parts(job: JobView) -> Reason | None:

@@ -84,7 +84,7 @@ class Shares(Plugin):
         """Reject what can never fit under a max; anything else may wait inside."""
         if not job.queue.is_open:
             return Vote.REJECT
-        need = _gang_request(job, self.session.width)
+        need = _gang_request(job, self.session)
         for queue in job.queue.path:
             if any(amount > queue.max[d] for d, amount in enumerate(need)):
                 return Vote.REJECT
@@ -279,12 +279,11 @@ def _demand(queue: QueueView) -> list[int]:
     return own
 
 
-def _gang_request(job: JobView, width: int) -> list[int]:
+def _gang_request(job: JobView, session: Session) -> list[int]:
     """Return the request of the job's minimum, as stated or summed up."""
-    session_resources = job.job.min_resources
-    total = [0] * width
-    if session_resources is not None:
-        return total
+    if job.job.min_resources is not None:
+        return session.tables.resources.row(job.job.min_resources)
+    total = [0] * session.width
     left = job.min_available
     takes = []
     for role in job.roles:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from scheduling.engine.budgets import evictions_left
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.session import Float64, Plugin, Session
@@ -18,9 +17,6 @@ from scheduling.engine.views import JobView, RoleView
 
 ZONE = "volcano.sh/revocable-zone"
 """Label of a node: its zone. Annotation of a role: `*` if its tasks may run in any zone."""
-
-MIN_AVAILABLE = "volcano.sh/jdb-min-available"
-MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 
 WINDOW = "tdm.revocable-zone."
 
@@ -118,19 +114,8 @@ class RevocableNodes(Plugin):
 
     def budget(self, job: JobView) -> int:
         """Return how many more tasks of a job may be evicted now."""
-        tasks = job.job.tasks
-        running = _count(tasks, TaskState.RUNNING) - sum(
-            t.state is TaskState.RUNNING and t.key in self.session.evicted for t in tasks
-        )
-        annotations = job.job.annotations
-        most = _number(annotations.get(MAX_UNAVAILABLE), len(tasks))
-        if most is not None:
-            done = _count(tasks, TaskState.SUCCEEDED, TaskState.FAILED)
-            return max(0, most - (len(tasks) - done - running))
-        least = _number(annotations.get(MIN_AVAILABLE), len(tasks))
-        if least is not None:
-            return max(0, running - least)
-        return 1
+        left = evictions_left(job.job, self.session.evicted)
+        return 1 if left is None else left
 
 
 def is_open(window: str, minute: int) -> bool:
@@ -151,16 +136,3 @@ def _accepts(annotations: Any) -> bool:
 
 def _is_revocable(role: RoleView, task: Task) -> bool:
     return task.state is TaskState.RUNNING and role.role.preemptable
-
-
-def _count(tasks: Sequence[Task], *states: TaskState) -> int:
-    return sum(t.state in states for t in tasks)
-
-
-def _number(text: str | None, total: int) -> int | None:
-    """Return a number, or a percentage of the total rounded up; None where neither is stated."""
-    match = re.fullmatch(r"\s*(\d+)(%?)\s*", text or "")
-    if match is None:
-        return None
-    number = int(match[1])
-    return math.ceil(number * total / 100) if match[2] else number

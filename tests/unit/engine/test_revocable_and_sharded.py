@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from scheduling.engine import budgets
 from scheduling.engine.cycle import plan
 from scheduling.engine.fairness.hierarchy import ShareTree
 from scheduling.engine.plugins import task_topology, tdm
@@ -130,9 +131,9 @@ def test_revocable_nodes_are_for_those_who_accept_them(
     ("annotations", "count"),
     [
         ({}, 1),
-        ({tdm.MAX_UNAVAILABLE: "50%"}, 3),
-        ({tdm.MIN_AVAILABLE: "3"}, 2),
-        ({tdm.MIN_AVAILABLE: "9"}, 0),
+        ({budgets.MAX_UNAVAILABLE: "50%"}, 3),
+        ({budgets.MIN_AVAILABLE: "3"}, 2),
+        ({budgets.MIN_AVAILABLE: "9"}, 0),
     ],
 )
 def test_withdrawal_keeps_to_the_budget(annotations: dict[str, str], count: int) -> None:
@@ -159,7 +160,7 @@ def test_disruption_budget_spares_what_it_covers(with_pdb: bool, count: int) -> 
         now=NOON,
     )
     snapshot = with_role(snapshot, labels={"app": "web"})
-    snapshot = with_job(snapshot, annotations={tdm.MAX_UNAVAILABLE: "3"})
+    snapshot = with_job(snapshot, annotations={budgets.MAX_UNAVAILABLE: "3"})
     budget = DisruptionBudget("b", {"app": "web"}, 1, namespace="q")
     other = DisruptionBudget("o", {"app": "web"}, 0, namespace="elsewhere")
     snapshot = replace(snapshot, disruption_budgets=(budget, other))

@@ -1,4 +1,4 @@
-"""Every field of the snapshot has a writer, or is listed here as still without one."""
+"""Every field of the snapshot has a writer, or is listed here with the reason for none."""
 
 from __future__ import annotations
 
@@ -21,27 +21,19 @@ READ = (
 )
 
 WITHOUT_WRITER = {
-    "Snapshot.shard": "one scheduler a cluster",
-    "Snapshot.disruption_budgets": "to be written by pages and manifests",
+    "Snapshot.shard": "one scheduler has the whole of its cluster",
     "Snapshot.device_classes": "Kubernetes only",
     "Snapshot.storage_classes": "Kubernetes only",
-    "Snapshot.volumes": "storage of jobs is mounted on every node",
-    "Snapshot.volume_claims": "storage of jobs is mounted on every node",
-    "Node.annotations": "measured load, to be written from the agent's reports",
-    "Node.data_sets": "to be written from the agent's caches",
+    "Snapshot.volumes": "Kubernetes only: storage of jobs is mounted on every node",
+    "Snapshot.volume_claims": "Kubernetes only: storage of jobs is mounted on every node",
     "Device.driver": "Kubernetes only",
     "Device.attributes": "Kubernetes only",
-    "Job.domain": "the plan's own note, where a caller keeps it",
-    "Job.admitted_at": "to be written with the phase",
-    "Job.min_resources": "None: summed up from the roles",
-    "Job.sub_groups": "to be written from the spec",
-    "Role.may_evict": "to be written from the priority class",
-    "Role.volume_claims": "storage of jobs is mounted on every node",
+    "Job.domain": "where the tasks of a job lie says it",
+    "Role.volume_claims": "Kubernetes only: storage of jobs is mounted on every node",
     "Role.device_claims": "Kubernetes only",
-    "Role.data_sets": "to be written from the job's data",
     "Task.nominated_node": "Kubernetes only",
 }
-"""Field -> why nobody writes it yet; take a line out once somebody does."""
+"""Field -> why nobody writes it; take a line out once somebody does."""
 
 
 def written() -> set[str]:
@@ -53,6 +45,10 @@ def written() -> set[str]:
             if not isinstance(node, ast.Call):
                 continue
             name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            if isinstance(node.func, ast.Name) and node.func.id == "replace":
+                name = node.args[0].id.capitalize() if isinstance(node.args[0], ast.Name) else ""
+                found |= {f"{name}.{k.arg}" for k in node.keywords if name in names}
+                continue
             if name in names:
                 found |= {f"{name}.{k.arg}" for k in node.keywords if k.arg}
                 found |= {f"{name}.{n}" for n, _ in zip(names[name], node.args, strict=False)}

@@ -1,0 +1,254 @@
+"""What plugins read of the snapshot is written by agents, specs and pages: from row to decision."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from scheduling.domain import apply_plan, reports
+from scheduling.engine import cycle
+from scheduling.engine.config import parse_config
+from scheduling.models import Cluster, Job, Node
+from scheduling.spec.job_spec import NetworkTopology, PartitionPolicy
+from tests.factories.cluster import GIB, Site, TestNode, fresh, make_site, role
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def site() -> Site:
+    return make_site()
+
+
+def carry_out(site: Site, config: str) -> apply_plan.Applied:
+    """Run one cycle by another configuration than the default one."""
+    parsed = parse_config(config)
+    assert parsed.config is not None
+    assert parsed.problems == ()
+    snapshot = site.cache.refresh(site.cluster.id, site.now)
+    return apply_plan.apply(
+        cycle.plan(snapshot, parsed.config),
+        cluster_id=site.cluster.id,
+        scope=site.scope,
+        epoch=site.epoch,
+        snapshot=snapshot,
+        now=site.now,
+    )
+
+
+def places(site: Site, job: Job) -> list[str]:
+    return [attempt.node.name for attempt in site.live(job)]
+
+
+# --- admission ------------------------------------------------------------------------------------
+
+LAPSING = """
+actions: "enqueue, allocate"
+configurations:
+- name: enqueue
+  arguments: {lapseSeconds: 60}
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: overcommit, arguments: {overcommit-factor: "1.0"}}
+  - {name: predicates}
+"""
+
+
+def test_an_admission_that_was_not_used_for_a_minute_lapses(site: Site) -> None:
+    """A job that fits no node makes way for one that asks for the first time."""
+    site.node(cpu_milli=4000)
+    stuck = site.submit(role(cpu_milli=3000, node_selector={"zone": "none"}))
+    carry_out(site, LAPSING)
+    site.later(59)
+    newcomer = site.submit(role(cpu_milli=2000))
+
+    carry_out(site, LAPSING)
+    at_first = (fresh(stuck).gang_phase, fresh(newcomer).gang_phase)
+    site.later(2)
+    carry_out(site, LAPSING)
+
+    assert at_first == ("Inqueue", "Pending")
+    assert (fresh(stuck).gang_phase, fresh(newcomer).gang_phase) == ("Pending", "Running")
+
+
+def test_an_admission_that_is_renewed_counts_from_then(site: Site) -> None:
+    """Alone in the queue a job is let in again, and not once more in the next cycle."""
+    site.node(cpu_milli=4000)
+    stuck = site.submit(role(cpu_milli=3000, node_selector={"zone": "none"}))
+    carry_out(site, LAPSING)
+    first = fresh(stuck).admitted_at
+
+    site.later(61)
+    carry_out(site, LAPSING)
+    second = fresh(stuck).admitted_at
+    site.later(1)
+    carry_out(site, LAPSING)
+
+    assert fresh(stuck).admitted_at == second == site.now - timedelta(seconds=1)
+    assert first == site.now - timedelta(seconds=62)
+
+
+# --- what a job says of itself --------------------------------------------------------------------
+
+CROWDED = """
+actions: "enqueue, allocate"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: overcommit, arguments: {overcommit-factor: "1.0"}}
+  - {name: predicates}
+"""
+
+
+def test_admission_counts_the_minimum_of_a_job(site: Site) -> None:
+    """Two of five tasks have to fit: a job of which they do is let in, a larger one is not."""
+    site.node(cpu_milli=4000)
+    elastic = site.submit(role(replicas=5, min_available=2, cpu_milli=1500))
+    site.later(1)
+    large = site.submit(role(replicas=3, cpu_milli=1500))
+
+    carry_out(site, CROWDED)
+
+    assert (fresh(elastic).gang_phase, fresh(large).gang_phase) == ("Running", "Pending")
+    assert fresh(large).reason_code == "admission_refused"
+
+
+def test_partitions_lie_each_in_a_rack_of_its_own(site: Site) -> None:
+    """A role of two partitions of two tasks: each partition is whole, in one domain."""
+    Cluster.objects.filter(id=site.cluster.id).update(
+        network_tiers=[{"name": "rack", "label": "rack"}]
+    )
+    racks = {}
+    for rack in ("r1", "r1", "r2", "r2", "r3"):
+        node = site.node(cpu_milli=4000)
+        Node.objects.filter(id=node.id).update(labels={"rack": rack})
+        racks[node.name] = rack
+    topology = NetworkTopology(mode="hard", highest_tier_allowed=1)
+    policy = PartitionPolicy(
+        total_partitions=2, partition_size=2, min_partitions=2, network_topology=topology
+    )
+
+    job = site.submit(role(replicas=4, cpu_milli=3000, partition_policy=policy))
+    site.cycle()
+
+    found = [racks[name] for name in places(site, job)]
+    assert sorted((found[:2], found[2:])) == [["r1", "r1"], ["r2", "r2"]]
+
+
+def test_of_partitions_as_many_start_as_are_needed_and_no_half_one(site: Site) -> None:
+    """Room for three tasks, and one partition of two is needed: the third task may grow later."""
+    site.node(cpu_milli=3500)
+    policy = PartitionPolicy(total_partitions=2, partition_size=2, min_partitions=1)
+    job = site.submit(role(replicas=4, min_available=2, partition_policy=policy))
+    too_large = site.submit(
+        role(
+            replicas=6,
+            min_available=6,
+            partition_policy=PartitionPolicy(
+                total_partitions=2, partition_size=3, min_partitions=2
+            ),
+        )
+    )
+
+    site.cycle()
+
+    assert [a.task.index for a in site.live(job)][:2] == [0, 1]
+    assert places(site, too_large) == []
+
+
+def test_a_job_that_must_not_evict_waits(site: Site) -> None:
+    """Of two urgent jobs the one whose pods have preemptionPolicy Never leaves others alone."""
+    site.node(cpu_milli=3000)
+    running = site.started(role(cpu_milli=2000))
+    template = {"spec": {"preemptionPolicy": "Never", "containers": [{"name": "c"}]}}
+
+    site.submit(role(cpu_milli=2000, template=template), priority=5)
+    polite = site.cycle().evictions
+    site.submit(role(cpu_milli=2000), priority=4)
+    urgent = site.cycle().evictions
+
+    assert (polite, urgent) == (0, 1)
+    assert fresh(running).tasks_stopping == 1
+
+
+def test_a_job_keeps_the_tasks_that_its_budget_demands(site: Site) -> None:
+    """Of four elastic tasks urgent gangs get one at a time: only one may be missing."""
+    site.node(cpu_milli=4800)
+    budget = {"volcano.sh/jdb-max-unavailable": "1"}
+    owner = site.started(role(replicas=4, min_available=1), annotations=budget)
+
+    site.submit(role(replicas=2, min_available=2), priority=5)
+    for_two = site.cycle().evictions
+    site.submit(role(), priority=5)
+    for_one = site.cycle().evictions
+    again = site.cycle().evictions
+
+    assert (for_two, for_one, again) == (0, 1, 0)
+    assert fresh(owner).tasks_running == 3
+
+
+# --- what nodes have ------------------------------------------------------------------------------
+
+
+def test_a_task_goes_to_the_node_that_holds_its_data(site: Site) -> None:
+    """The labels of the node name the data sets, an annotation of the role what it reads."""
+    site.node(), site.node(), site.node()
+    holder = site.node()
+    Node.objects.filter(id=holder.id).update(labels={"data.terrace.dev/imagenet": "true"})
+    reader = site.submit(role(annotations={"terrace.dev/data-sets": "imagenet, c4"}))
+    of_job = site.submit(role(), annotations={"terrace.dev/data-sets": "imagenet"})
+
+    site.cycle()
+
+    assert places(site, reader) == places(site, of_job) == [holder.name]
+
+
+BY_LOAD = """
+actions: "allocate"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: usage, arguments: {thresholds: '{"cpu": 80, "mem": 80}'}}
+"""
+
+
+def measure(site: Site, node: TestNode, *, cpu_milli: int) -> None:
+    at = site.now.timestamp()
+    sample = reports.UsageReceived(subject="node", at=at, cpu_milli=cpu_milli, memory_bytes=GIB)
+    node.report(site.now, usage=[sample])
+
+
+def test_tasks_keep_off_a_node_that_is_busy(site: Site) -> None:
+    """The agents' measurements decide: a node at 95 % takes nothing, until it has calmed down."""
+    busy, calm = site.node(cpu_milli=10_000), site.node(cpu_milli=10_000, memory_bytes=2 * GIB)
+    measure(site, busy, cpu_milli=9500)
+    measure(site, calm, cpu_milli=100)
+    Cluster.objects.filter(id=site.cluster.id).update(scheduler_config=BY_LOAD)
+    first, second = site.submit(role(replicas=2)), site.submit(role(memory_bytes=8 * GIB))
+
+    carry_out(site, BY_LOAD)
+    while_busy = [places(site, first), places(site, second)]
+    site.later(121)
+    measure(site, busy, cpu_milli=100)
+    measure(site, calm, cpu_milli=100)
+    carry_out(site, BY_LOAD)
+
+    assert while_busy == [[calm.name, calm.name], []]
+    assert places(site, second) == [busy.name]
+
+
+def test_load_is_read_only_where_a_plugin_looks_at_it(site: Site) -> None:
+    """By the default configuration the nodes carry no load, and lose it with the configuration."""
+    node = site.node(cpu_milli=10_000)
+    measure(site, node, cpu_milli=5000)
+    asked = []
+
+    for config in ("", BY_LOAD, ""):
+        Cluster.objects.filter(id=site.cluster.id).update(scheduler_config=config)
+        (seen,) = site.cache.refresh(site.cluster.id, site.now).nodes
+        asked.append(seen.annotations.get("terrace/usage-cpu-percent"))
+
+    assert asked == [None, "50.0", None]
