@@ -19,7 +19,7 @@ from controlplane.pages import queue_detail
 from controlplane.pages.job_logs import Choice, log_context
 from controlplane.pages.node_detail import node_context
 from controlplane.pages.notifications import unread
-from controlplane.pages.queue_rows import View, rows_context
+from controlplane.pages.queue_rows import View, chart_context, rows_context
 from controlplane.pages.status_line import status_line
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import forecasts
@@ -137,21 +137,27 @@ def my_bell(actor: Actor, user_id: str, _argument: str) -> Context:
     return {"unread": unread(actor, personal.notification_choice(actor))}
 
 
-def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
-    """Load the map of a cluster; the argument is the colouring."""
+def _cluster(cluster_id: str) -> Cluster:
     cluster = Cluster.objects.filter(id=cluster_id).first()
     if cluster is None:
         raise NotFound("cluster")
-    found = cluster_queries.cluster_map(actor, cluster, now=_now())
+    return cluster
+
+
+def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
+    """Load the map of a cluster; the argument is the colouring."""
+    found = cluster_queries.cluster_map(actor, _cluster(cluster_id), now=_now())
     return {"map": found, "chart": slot_chart.chart(found), "colour": argument}
 
 
 def queue_rows(actor: Actor, cluster_id: str, argument: str) -> Context:
     """Load the rows of a cluster's tree of queues; the argument says which and of what."""
-    cluster = Cluster.objects.filter(id=cluster_id).first()
-    if cluster is None:
-        raise NotFound("cluster")
-    return rows_context(actor, cluster.id, View.of_argument(argument))
+    return rows_context(actor, _cluster(cluster_id).id, View.of_argument(argument))
+
+
+def queue_chart(actor: Actor, cluster_id: str, argument: str) -> Context:
+    """Load the chart below the tree of queues; the argument is the rows'."""
+    return chart_context(actor, _cluster(cluster_id).id, View.of_argument(argument))
 
 
 def node_body(actor: Actor, node_id: str, _argument: str) -> Context:
@@ -193,6 +199,7 @@ FRAGMENTS: dict[str, Fragment] = {
     "my_bell": Fragment("notifications/_bell.html", my_bell, is_personal=True),
     "my_jobs": Fragment("home/_jobs.html", my_jobs, is_personal=True),
     "queue_rows": Fragment("queues/_rows.html", queue_rows),
+    "queue_chart": Fragment("queues/_chart.html", queue_chart),
     "queue_share": Fragment("queues/_share.html", queue_share),
     "queue_jobs": Fragment("queues/_jobs.html", queue_jobs),
     "queue_facts": Fragment("queues/_facts.html", queue_facts),

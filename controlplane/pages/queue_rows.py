@@ -15,6 +15,7 @@ from uuid import UUID
 from django.urls import reverse
 from django.utils.http import urlencode
 
+from controlplane.charts import queue_tree as tree_chart
 from controlplane.forms.queues import RESOURCES, QueueFields, QueueForm
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.queues import Cut, QueueRow, TreePart
@@ -97,6 +98,16 @@ def context_of(found: TreePart, view: View, form: QueueForm | None = None) -> di
         "part": found,
         "toggles": {} if found.is_whole else _toggles(rows, view),
         "more": _more(found, view),
+    }
+
+
+def chart_context(actor: Actor, cluster_id: UUID, view: View) -> dict[str, object]:
+    """Read the rows of a view and draw them; what the chart below the tree renders."""
+    found = queue_queries.part(actor, cluster_id, view.cut)
+    return {
+        "rows": with_groups(found.rows),
+        "resource": view.resource,
+        "chart": tree_chart.chart(found.rows, view.resource),
     }
 
 

@@ -4,6 +4,7 @@
  */
 
 import { bytesOf, difference, keyOf, newBytes, pauseMs, Sequence } from "./live_protocol.js";
+import { morph } from "./morph.js";
 
 const PING_MS = 20000;
 const SILENCE_MS = 45000;
@@ -66,20 +67,9 @@ function showState(state) {
  * @param {HTMLElement} element
  * @param {string} html
  */
-function morph(element, html) {
-  const { Idiomorph, htmx } = /** @type {any} */ (globalThis);
-  Idiomorph.morph(element, html, {
-    morphStyle: "innerHTML",
-    ignoreActiveValue: true,
-    restoreFocus: true,
-    callbacks: {
-      beforeNodeMorphed: (/** @type {Node} */ old) =>
-        !(old instanceof HTMLElement) || !old.matches("[data-live-keep], [data-live-feed]"),
-      beforeAttributeUpdated: (/** @type {string} */ name, /** @type {Element} */ node) =>
-        !(name === "open" && node.matches("details, dialog")),
-    },
-  });
-  htmx?.process(element);
+function show(element, html) {
+  morph(element, html);
+  /** @type {any} */ (globalThis).htmx?.process(element);
   element.dispatchEvent(new CustomEvent("terrace:morphed", { bubbles: true }));
 }
 
@@ -110,7 +100,7 @@ function appendLog(element, from, bytes) {
  */
 function applyTo(element, update) {
   if (update.gone) element.replaceChildren();
-  if (update.html !== undefined) morph(element, update.html);
+  if (update.html !== undefined) show(element, update.html);
   if (update.bytes) appendLog(element, update.from ?? 0, bytesOf(update.bytes));
   if (update.rows) {
     const detail = { rows: update.rows, cursor: update.has };

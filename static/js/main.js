@@ -9,6 +9,7 @@ import * as keys from "./keys.js";
 import * as log from "./log.js";
 import * as menu from "./menu.js";
 import * as merged from "./merged.js";
+import { morph } from "./morph.js";
 import * as newer from "./newer.js";
 import * as palette from "./palette.js";
 import * as policies from "./policies.js";
@@ -75,7 +76,7 @@ window.htmx?.defineExtension("morph", {
   isInlineSwap: (style) => style === "morph",
   handleSwap(style, target, fragment) {
     if (style !== "morph") return false;
-    return window.Idiomorph.morph(target, fragment.children, { morphStyle: "innerHTML" });
+    return morph(target, fragment.children);
   },
 });
 document.body.setAttribute("hx-ext", "morph");

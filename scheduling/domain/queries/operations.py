@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
@@ -419,6 +419,7 @@ class Allocation:
 
 
 GRID = 120
+_EPOCH = datetime.fromtimestamp(0, UTC)
 GAP = timedelta(minutes=3)
 """Longer without a sample of the cluster, and the line has a gap."""
 DEEPEST_LOOK = 500
@@ -457,10 +458,13 @@ def allocation(
 ) -> Allocation:
     """Return what some queues held, on a grid of `GRID` steps that ends now: two queries.
 
-    A queue's value holds until its next sample; the cluster's are sampled all the time, so that a
-    gap there is a gap.
+    The steps stand at fixed times and only the last is now, so that a picture drawn again later
+    shows the same past. A queue's value holds until its next sample; the cluster's are sampled
+    all the time, so that a gap there is a gap.
     """
-    start, step = now - span, span / GRID
+    step = span / GRID
+    end = _EPOCH + step * math.ceil((now - _EPOCH) / step)
+    start = end - span
     values: dict[str, Any] = {
         "start": start,
         "step": step.total_seconds(),
@@ -476,7 +480,7 @@ def allocation(
             held.setdefault(queue_id, {})[int(slot)] = (allocated or 0, deserved)
         cursor.execute(_CAPACITY, values)
         capacity = {int(slot): amount for slot, amount in cursor.fetchall()}
-    times = tuple(start + step * place for place in range(GRID + 1))
+    times = (*(start + step * place for place in range(GRID)), now)
     return Allocation(
         times,
         tuple(Line(name, *_carried(held.get(queue_id, {}))) for queue_id, name in queues),

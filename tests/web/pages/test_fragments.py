@@ -19,7 +19,7 @@ OF_A_JOB = sorted(name for name in FRAGMENTS if name.startswith("job_"))
 
 
 def _object_id(site: Site, name: str, user: User) -> str:
-    if name == "queue_rows":
+    if name in {"queue_rows", "queue_chart"}:
         return str(site.cluster.id)
     ids = SimpleNamespace(
         job=site.bobs.id,

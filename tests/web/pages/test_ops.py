@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scheduling.domain import samples
+from scheduling.domain.queries import operations
 from scheduling.models import (
     Attempt,
     Device,
@@ -19,6 +20,7 @@ from scheduling.models import (
     Lease,
     Node,
     Queue,
+    QueueSample,
     QueueShare,
     Usage,
 )
@@ -341,3 +343,29 @@ def test_capacity_line_has_gaps_only_where_nothing_was_sampled(site: Site, brows
     assert known[5:55] == [True] * 50
     assert known[70:95] == [False] * 25
     assert known[105:] == [True] * 16
+
+
+def test_picture_drawn_later_shows_the_same_past(site: Site) -> None:
+    """Steps stand at fixed times: what was drawn stays as it was while time goes on."""
+    now = site.now.replace(minute=30, second=0, microsecond=0)
+    QueueSample.objects.bulk_create(
+        QueueSample(
+            queue=site.vision,
+            at=now - timedelta(seconds=30 * number),
+            allocated={GPU: number},
+            deserved={},
+            requested={},
+        )
+        for number in range(60)
+    )
+    ids = [(site.vision.id, "vision")]
+    hour = timedelta(hours=1)
+
+    found = operations.allocation(site.cluster, ids, now=now, span=hour)
+    later = operations.allocation(site.cluster, ids, now=now + timedelta(seconds=47), span=hour)
+
+    seen = dict(zip(found.times[:-1], found.queues[0].values, strict=False))
+    again = dict(zip(later.times[:-1], later.queues[0].values, strict=False))
+    assert len(seen.keys() & again.keys()) >= operations.GRID - 3
+    assert all(seen[at] == again[at] for at in seen.keys() & again.keys() if at >= now - hour / 2)
+    assert (found.times[-1], found.queues[0].values[-1]) == (now, 0)

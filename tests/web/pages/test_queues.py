@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.pages.fragments import queue_rows
+from controlplane.pages.fragments import queue_chart, queue_rows
 from scheduling.domain import samples
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.models import ChangeSet, Job, Queue, QueueShare
@@ -207,9 +207,12 @@ def test_live_rows_of_a_part_equal_the_page(
     actor = load_actor(site.people.root)
 
     live = queue_rows(actor, str(site.cluster.id), page.context["view"].argument)
+    drawn = queue_chart(actor, str(site.cluster.id), page.context["view"].argument)
 
     assert live["rows"] == page.context["rows"]
     assert (live["resource"], live["toggles"]) == ("cpu", page.context["toggles"])
+    assert drawn["chart"] == page.context["chart"]
+    assert page.content.decode().count('data-live-fragment="queue_chart"') == 1
 
 
 def test_refused_change_is_shown_beside_the_tree(site: Site, browse: Browse) -> None:

@@ -96,7 +96,7 @@ SHOWN_TO_ROOT = {
 }
 """Where Root must find a rival's name: otherwise this test would look where there is nothing."""
 TOPIC_OF = {"job": "job_id", "my": "user_id", "queue": "queue_id", "node": "node_id"}
-CLUSTERS = {"queue_rows", "cluster_map"}
+CLUSTERS = {"queue_rows", "queue_chart", "cluster_map"}
 
 
 @dataclass(frozen=True, slots=True)
