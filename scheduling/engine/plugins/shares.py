@@ -84,11 +84,17 @@ class Shares(Plugin):
         """Reject what can never fit under a max; anything else may wait inside."""
         if not job.queue.is_open:
             return Vote.REJECT
+        return Vote.PERMIT if self.admission_reason(job) is None else Vote.REJECT
+
+    def admission_reason(self, job: JobView) -> Reason | None:
+        """Name the max under which the gang can never fit; None where it may wait inside."""
         need = _gang_request(job, self.session)
         for queue in job.queue.path:
-            if any(amount > queue.max[d] for d, amount in enumerate(need)):
-                return Vote.REJECT
-        return Vote.PERMIT
+            for d, amount in enumerate(need):
+                if amount > queue.max[d]:
+                    most = queue.max[d]
+                    return self._limit(ReasonCode.QUEUE_MAX, queue, d, amount, most, "max")
+        return None
 
     def allocatable(self, job: JobView, role: RoleView) -> Reason | None:
         """Refuse what would pass a max, a min that is kept free, or the share unless borrowing."""

@@ -54,3 +54,29 @@ def test_a_job_whose_admission_lapsed_is_let_in_again_where_there_is_room() -> N
     assert plan(alone, lapsing("600", "capacity")).phases == {"q/old": GangPhase.INQUEUE}
     assert plan(alone, lapsing("600", "overcommit")).phases == {"q/old": GangPhase.INQUEUE}
     assert plan(alone, lapsing("600", "proportion")).phases == {"q/old": GangPhase.INQUEUE}
+
+
+def test_a_gang_above_a_max_is_told_which_one() -> None:
+    """The queue, the amount and the max are named, not only that it was refused."""
+    found = plan(
+        read("""
+            nodes  n1: cpu=8
+            queue  group: max.cpu=4
+            queue  q: parent=group
+            job    q/large: 3 x cpu=2 min=3
+        """),
+        Config(
+            (ActionConfig("enqueue"), ActionConfig("allocate")),
+            ((PluginConfig("gang"), PluginConfig("shares"), PluginConfig("predicates")),),
+        ),
+    )
+
+    reason = found.job_reasons["q/large"]
+    assert reason.code == "queue_max"
+    assert reason.params == {
+        "queue": "group",
+        "resource": CPU,
+        "requested": 6000,
+        "allocated": 0,
+        "max": 4000,
+    }
