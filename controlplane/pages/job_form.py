@@ -245,7 +245,7 @@ def _submit(
     except Denied as error:
         problems = [Problem("queue", error.code, error.params)]
     else:
-        messages.success(request, _("Submitted. The scheduler looks at it now."))
+        messages.success(request, _("Submitted."))
         return HttpResponseRedirect(reverse("pages:job", args=[job.id]))
     form.take(problems)
     shown = [_shown(one) for one in problems]

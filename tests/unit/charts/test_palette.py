@@ -112,8 +112,8 @@ def test_state_colours_stay_apart(theme: str, vision: str) -> None:
 
 def test_every_state_has_a_token() -> None:
     """Each phase and attempt state shows as a token that has a glyph and a colour."""
-    icons = (TOKENS_CSS.parents[1] / "img" / "icons.svg").read_text(encoding="utf-8")
+    icons = (TOKENS_CSS.parents[2] / "templates" / "_icons.html").read_text(encoding="utf-8")
     used = {*PHASES.values(), *ATTEMPTS.values(), phase_token("Pending", "Inqueue")}
 
     assert used <= set(TOKENS)
-    assert [token for token in TOKENS if f'id="state-{token}"' not in icons] == []
+    assert [token for token in TOKENS if f'id="icon-state-{token}"' not in icons] == []
