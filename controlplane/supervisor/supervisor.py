@@ -100,12 +100,13 @@ class Supervisor:
         """Notice the children that ended, and start again those whose pause is over."""
         now = time.monotonic()
         for child in self.children:
-            if child.process is not None and self._has_ended(child.process):
+            if child.process is None:
+                if now >= child.due:
+                    self._spawn_again(child)
+            elif self._has_ended(child.process):
                 self._on_end(child, now)
-            elif child.process is not None:
+            else:
                 self._hurry(child, child.process, now)
-            elif child.process is None and now >= child.due:
-                self._spawn_again(child)
         if now >= self.next_log_check:
             self.next_log_check = now + LOG_CHECK_SECONDS
             for child in self.children:
