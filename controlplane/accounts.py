@@ -10,11 +10,13 @@ from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialLogin
 from cryptography.fernet import Fernet
 from django.conf import settings
+from django.db import transaction
 from django.http import HttpRequest
 from django.urls import reverse
 
 from controlplane import first_login
 from controlplane.sessions import note_origin
+from tenants.domain import users
 from tenants.models import User
 
 
@@ -37,7 +39,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # allauth sh
     def set_password(self, user: User, password: str) -> None:
         """Set the password that somebody chose, and forget the generated one."""
         user.must_change_password = False
-        super().set_password(user, password)
+        with transaction.atomic():
+            super().set_password(user, password)
+            users.record_own_password(user, now=datetime.now(UTC))
         first_login.forget(user.username)
 
 

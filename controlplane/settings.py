@@ -127,6 +127,7 @@ MIDDLEWARE = [
     "controlplane.middleware.actor.ActorMiddleware",
     "controlplane.middleware.viewer.ViewerMiddleware",
     "controlplane.middleware.refusals.RefusalMiddleware",
+    "controlplane.middleware.second_factor.SecondFactorMiddleware",
 ]
 
 ROOT_URLCONF = "controlplane.urls"

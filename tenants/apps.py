@@ -8,3 +8,9 @@ class TenantsConfig(AppConfig):
 
     name = "tenants"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Listen for what people change of their second factors."""
+        from tenants import second_factors  # models are there only now
+
+        second_factors.connect()

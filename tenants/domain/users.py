@@ -19,7 +19,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, models, transaction
 
 from tenants.domain import audit, grants, outbox
-from tenants.domain.access import Actor, Verb, allowed, reads, require
+from tenants.domain.access import Actor, Verb, allowed, load_actor, reads, require
 from tenants.domain.errors import Conflict, Denied, Invalid, NotFound, Param, Problem
 from tenants.models import (
     AccountLink,
@@ -289,6 +289,25 @@ def remove_second_factor(
             request_id=request_id,
         )
     return user
+
+
+def record_own_factor(user: User, *, now: datetime, added: str = "", removed: str = "") -> None:
+    """Record that somebody set up or gave up a second factor of their own."""
+    with transaction.atomic():
+        _record(
+            load_actor(user),
+            "user.add_second_factor" if added else "user.remove_second_factor",
+            user,
+            now=now,
+            before={"factors": [removed] if removed else []},
+            after={"factors": [added] if added else []},
+        )
+
+
+def record_own_password(user: User, *, now: datetime) -> None:
+    """Record that somebody chose a password of their own, on the pages of sign-in."""
+    with transaction.atomic():
+        _record(load_actor(user), "user.set_password", user, now=now)
 
 
 def set_password(

@@ -10,10 +10,12 @@ import time
 
 import pytest
 from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_removed
+from django.db import DatabaseError
 from django.test import Client
 
 from tenants.domain import users
-from tenants.models import User
+from tenants.models import AuditRow, User
 from tests.people import NOW, PASSWORD, People
 
 PERIOD_SECONDS = 30
@@ -51,9 +53,9 @@ def proven(user: User) -> Client:
     return client
 
 
-def enrol(user: User) -> str:
+def enrol(user: User, browser: Client | None = None) -> str:
     """Set up an authenticator app; return its secret."""
-    client = proven(user)
+    client = browser or proven(user)
     page = client.get("/accounts/2fa/totp/activate/")
     secret: str = page.context["form"].secret
     reply = client.post("/accounts/2fa/totp/activate/", {"code": code_of(secret, time.time())})
@@ -118,3 +120,66 @@ def test_factor_pages_are_there(bob: User) -> None:
     }
 
     assert set(found.values()) == {200}
+
+
+def recorded(user: User) -> list[tuple[str, str, list[str], list[str]]]:
+    """Return what the record says of somebody's second factors, oldest first."""
+    rows = AuditRow.objects.filter(action__contains="second_factor", subject_id=str(user.id))
+    return [
+        (row.action, row.actor_label, (row.before or {})["factors"], (row.after or {})["factors"])
+        for row in rows.order_by("id")
+    ]
+
+
+def test_factors_that_people_set_up_and_remove_are_recorded(bob: User) -> None:
+    """Enrolment and removal each have an audit row of the person, without a seed or a code."""
+    client = proven(bob)
+    enrol(bob, client)
+    enrolled = recorded(bob)
+
+    reply = client.post("/accounts/2fa/totp/deactivate/")
+
+    assert reply.status_code == 302
+    assert [(one[0], one[3]) for one in enrolled] == [
+        ("user.add_second_factor", ["totp"]),
+        ("user.add_second_factor", ["recovery_codes"]),
+    ]
+    assert [(one[0], one[2]) for one in recorded(bob)[2:]] == [
+        ("user.remove_second_factor", ["totp"]),
+        ("user.remove_second_factor", ["recovery_codes"]),
+    ]
+    assert {one[1] for one in recorded(bob)} == {"bob"}
+    assert not Authenticator.objects.filter(user=bob).exists()
+
+
+def test_removal_and_its_record_stand_or_fall_together(bob: User) -> None:
+    """Where something fails after both were written, neither is there."""
+    client = proven(bob)
+    enrol(bob, client)
+
+    def fail(**_: object) -> None:
+        raise DatabaseError("the connection is gone")
+
+    authenticator_removed.connect(fail)
+    try:
+        with pytest.raises(DatabaseError):
+            client.post("/accounts/2fa/totp/deactivate/")
+    finally:
+        authenticator_removed.disconnect(fail)
+
+    assert Authenticator.objects.filter(user=bob, type="totp").exists()
+    assert [one[0] for one in recorded(bob)] == ["user.add_second_factor"] * 2
+
+
+def test_password_chosen_at_sign_in_is_recorded(bob: User) -> None:
+    """Changing one's own password on the pages leaves an audit row, as by the API."""
+    client, _ = sign_in(bob)
+    wanted = "a-much-longer-word-91"
+
+    reply = client.post(
+        "/accounts/password/change/",
+        {"oldpassword": PASSWORD, "password1": wanted, "password2": wanted},
+    )
+
+    assert reply.status_code == 302
+    assert AuditRow.objects.filter(action="user.set_password", actor=bob).count() == 1
