@@ -11,6 +11,6 @@ class TenantsConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen for what people change of their second factors."""
-        from tenants import second_factors  # models are there only now
+        from tenants.domain import second_factors  # models are there only now
 
         second_factors.connect()
