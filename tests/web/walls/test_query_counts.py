@@ -1,0 +1,97 @@
+"""Whatever is read, the database is asked at most fifteen times, in an organisation of some size.
+
+Pages, lists, exports and live parts are walked, so that a new one is counted without being listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+from django.db import connection
+from django.http import StreamingHttpResponse
+from django.test.utils import CaptureQueriesContext
+
+from scheduling.models import Job, Queue
+from tenants.domain.access import load_actor
+from tests.factories.organisation import Size, make_organisation
+from tests.web.walls.reads import Things, addresses, draw, parts
+from tests.web.walls.scene import Scene, make_scene
+
+MOST = 15
+SIZE = Size(departments=2, teams=3, people=12, nodes=4, running=20, waiting=12)
+NOT_A_PAGE = frozenset({302, 404, 405})
+"""Nothing to see for an administrator: another method, or what leads elsewhere."""
+
+
+@pytest.fixture
+def scene(db: None) -> Scene:
+    return make_scene()
+
+
+@pytest.fixture
+def running(scene: Scene) -> Things:
+    """What is asked for: a job that runs, and an organisation below its queue."""
+    queue = Queue.objects.get(id=UUID(scene.values["queue_id"]))
+    made = make_organisation(queue.cluster, queue, SIZE, datetime.now(UTC))
+    return Things(
+        {**scene.values, "job_id": str(made.running[0].id), "user_id": str(scene.root.id)},
+        queue.name,
+        made.nodes[0].name,
+    )
+
+
+@pytest.fixture
+def waiting(running: Things) -> Things:
+    """The same, but a job that waits."""
+    return running.other(job_id=str(Job.objects.get(name="queued-0").id))
+
+
+def count(ask: Callable[[], object]) -> int:
+    """Return how many questions were asked; savepoints are none."""
+    with CaptureQueriesContext(connection) as seen:
+        ask()
+        # A request that follows begins a new count.
+        return len([one for one in seen if not one["sql"].startswith(("SAVEPOINT", "RELEASE"))])
+
+
+def test_every_address_asks_the_database_at_most_fifteen_times(
+    scene: Scene, running: Things, waiting: Things
+) -> None:
+    """An administrator reads every address of the URL configuration."""
+    client = scene.client(scene.root)
+    client.raise_request_exception = True
+    dear: dict[str, int] = {}
+    failed: dict[str, int] = {}
+
+    def ask(address: str) -> None:
+        reply = client.get(address)
+        if isinstance(reply, StreamingHttpResponse):
+            next(iter(reply), b"")
+        if reply.status_code not in {200, *NOT_A_PAGE}:
+            failed[address] = reply.status_code
+
+    for address in addresses(running, waiting):
+        asked = count(lambda address=address: ask(address))  # type: ignore[misc]
+        if asked > MOST:
+            dear[address] = asked
+
+    assert failed == {}
+    assert dear == {}
+
+
+def test_every_live_part_asks_the_database_at_most_fifteen_times(
+    scene: Scene, running: Things, waiting: Things
+) -> None:
+    """Each part is drawn as the hub draws it, once for many watchers."""
+    actor = load_actor(scene.root)
+
+    dear = {
+        name: asked
+        for name, object_id in (*parts(running), *parts(waiting))
+        if (asked := count(lambda one=(name, object_id): draw(*one, actor))) > MOST  # type: ignore[misc]
+    }
+
+    assert dear == {}
