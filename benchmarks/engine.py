@@ -1,118 +1,24 @@
-"""Measure the engine alone: decisions a second, idle cycles, gangs, reclaim; print one JSON object.
+"""Measure the engine alone: decisions a second, idle cycles, gangs, reclaim: a JSON object a line.
 
-    python -m benchmarks.engine [--small]
+    python -m benchmarks.engine [--small] [NAME ...]
 
 Each figure stands beside the reference of docs (kube-scheduler 810 decisions a second, Goedel
-2,500 a shard) and the budgets of the design. Every plan is checked by the independent verifier.
+2,500 a shard) and the budgets of the design. Every plan is checked by the independent verifier,
+outside of the timing.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import json
 import resource
-import sys
-import time
 from dataclasses import replace
-from typing import Self
 
+from benchmarks._clusters import GIB, gang, nodes, queues, shapes, single
+from benchmarks._machine import Clock, show
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
-from scheduling.engine.types import (
-    CPU,
-    GPU,
-    MEMORY,
-    PODS,
-    GangPhase,
-    Job,
-    Node,
-    Queue,
-    Role,
-    Snapshot,
-    Task,
-    TaskState,
-)
+from scheduling.engine.types import CPU, GPU, MEMORY, Queue, Role, Snapshot
 from scheduling.engine.verify import check
-
-GIB = 2**30
-
-
-class Clock:
-    """Wall and processor seconds of a block; on a busy machine the second tells more."""
-
-    def __enter__(self) -> Self:
-        """Start."""
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop."""
-        self.wall = time.perf_counter() - self._wall
-        self.cpu = time.process_time() - self._cpu
-
-
-def nodes(count: int, *, gpus: int = 8) -> tuple[Node, ...]:
-    """Return equal GPU machines."""
-    amounts = {CPU: 96_000, MEMORY: 768 * GIB, GPU: gpus * 1000, PODS: 110_000}
-    return tuple(
-        Node(f"node-{i:05}", amounts, labels={"zone": f"z{i % 4}", "host": f"node-{i:05}"})
-        for i in range(count)
-    )
-
-
-def queues(count: int) -> tuple[Queue, ...]:
-    """Return departments with teams below them."""
-    tops = [Queue(f"dep{i}", weight=i + 1) for i in range(4)]
-    leaves = [Queue(f"team{i:03}", parent=f"dep{i % 4}", weight=1 + i % 3) for i in range(count)]
-    return (*tops, *leaves)
-
-
-def shapes(count: int) -> list[Role]:
-    """Return roles of different sizes: most without GPUs, some with 1 to 4."""
-    return [
-        Role(
-            "task",
-            {
-                CPU: 250 * (1 + i % 16),
-                MEMORY: GIB * (1 + i % 7),
-                **({GPU: 1000 * (1 + i % 4)} if i % 5 == 0 else {}),
-            },
-            replicas=1,
-            min_available=1,
-            node_selector={"zone": f"z{i % 4}"} if i % 3 == 0 else {},
-        )
-        for i in range(count)
-    ]
-
-
-def single(key: str, role: Role, queue: str, *, created: float, node: str | None = None) -> Job:
-    """Return a job of one task, running where a node is given."""
-    state = TaskState.RUNNING if node is not None else TaskState.PENDING
-    return Job(
-        key=key,
-        name=key,
-        queue=queue,
-        roles=(role,),
-        tasks=(Task(f"{key}-0", "task", 0, state, node, started_at=created),),
-        min_available=1,
-        created_at=created,
-        phase=GangPhase.RUNNING if node is not None else GangPhase.INQUEUE,
-    )
-
-
-def gang(key: str, queue: str, size: int, *, gpus: int = 1, created: float = 0.0) -> Job:
-    """Return a waiting gang."""
-    role = Role("worker", {CPU: 4000, MEMORY: 16 * GIB, GPU: gpus * 1000}, size, size)
-    return Job(
-        key=key,
-        name=key,
-        queue=queue,
-        roles=(role,),
-        tasks=tuple(Task(f"{key}-{i}", "worker", i) for i in range(size)),
-        min_available=size,
-        created_at=created,
-        phase=GangPhase.INQUEUE,
-    )
 
 
 def decisions(node_count: int, task_count: int) -> dict[str, object]:
@@ -128,7 +34,7 @@ def decisions(node_count: int, task_count: int) -> dict[str, object]:
         result = plan(snapshot, DEFAULT_CONFIG)
     rate = len(result.binds) / clock.wall
     return {
-        "name": "decisions per second",
+        "benchmark": "decisions per second",
         "nodes": node_count,
         "tasks": task_count,
         "bound": len(result.binds),
@@ -180,7 +86,7 @@ def idle(node_count: int, running: int, pending: int, *, cycles: int) -> dict[st
     last = min(len(seconds) - 1, int(len(seconds) * 0.99))
     p99 = seconds[last]
     return {
-        "name": "idle cycle",
+        "benchmark": "idle cycle",
         "nodes": node_count,
         "running": running,
         "pending": pending,
@@ -195,6 +101,7 @@ def idle(node_count: int, running: int, pending: int, *, cycles: int) -> dict[st
         "aim": 10,
         "ratio": round(0.050 / p99, 2),
         "reasons": len(result.job_reasons),
+        "violations": len(check(snapshot, result)),
         "memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
 
@@ -210,7 +117,7 @@ def gangs(node_count: int, count: int, size: int) -> dict[str, object]:
         result = plan(snapshot, DEFAULT_CONFIG)
     seconds = clock.wall
     return {
-        "name": "gangs",
+        "benchmark": "gangs",
         "nodes": node_count,
         "gangs": f"{count} x {size}",
         "bound": len(result.binds),
@@ -242,7 +149,7 @@ def reclaim(node_count: int) -> dict[str, object]:
     seconds = clock.wall
     must = {500: 200, 1000: 500}.get(node_count, 0)
     return {
-        "name": "reclaim for a large gang",
+        "benchmark": "reclaim for a large gang",
         "nodes": node_count,
         "evicted": len(result.evictions),
         "promised": len(result.pipelined),
@@ -270,8 +177,8 @@ def main() -> None:
         "reclaim1000": lambda: reclaim(1000 // scale),
     }
     chosen = [n for n in runs if not options.names or any(n.startswith(x) for x in options.names)]
-    json.dump({"benchmark": "engine", "results": [runs[n]() for n in chosen]}, sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    for name in chosen:
+        show(runs[name]())
 
 
 if __name__ == "__main__":
