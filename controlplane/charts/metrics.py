@@ -22,5 +22,9 @@ def charts(series: Sequence[Series]) -> list[Chart]:
         by_metric.setdefault(metric, []).append(Series(task or metric, one.points))
     return [
         line_chart(metric, lines, x_title=_("step"), write=lambda value: f"{value:.4g}")
-        for metric, lines in list(by_metric.items())[:CHARTS]
+        for metric, lines in sorted(by_metric.items(), key=_losses_first)[:CHARTS]
     ]
+
+
+def _losses_first(named: tuple[str, list[Series]]) -> bool:
+    return "loss" not in named[0].lower()

@@ -25,12 +25,15 @@ from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.models import Cluster, Job, Node
+from scheduling.models.job import JobPhase
 from scheduling.models.node import NodeState
 from tenants.domain import personal
 from tenants.domain.access import Actor, Verb, may
 from tenants.domain.errors import NotFound
 
 Context = dict[str, object]
+OVERVIEW = "overview"
+"""The argument of a part that stands on the overview of a job, where an empty part is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,11 @@ def job_header(actor: Actor, job_id: str, _argument: str) -> Context:
 
 def job_header_of(actor: Actor, job: Job) -> Context:
     """Return the header's context for a job at hand."""
+    failure = job_queries.first_failure(job) if job.phase == JobPhase.FAILED else None
     return {
         "job": job,
-        "status": status_line(job, forecasts.newest(job, now=_now())),
+        "status": status_line(job, forecasts.newest(job, now=_now()), failure),
+        "failure": failure,
         "now": _now(),
         "may_control": may(actor, Verb.JOB_CONTROL, job.unit_id, owner_id=job.owner_id),
     }
@@ -100,10 +105,14 @@ def job_timeline(actor: Actor, job_id: str, _argument: str) -> Context:
     return {"job": job, "attempts": attempts, "chart": timeline_chart.chart(job, attempts, _now())}
 
 
-def job_metrics(actor: Actor, job_id: str, _argument: str) -> Context:
-    """Load what the tasks reported of themselves."""
+def job_metrics(actor: Actor, job_id: str, argument: str) -> Context:
+    """Load what the tasks reported of themselves; the overview says nothing where that is none."""
     job = job_queries.load_job(actor, job_id)
-    return {"job": job, "charts": metric_charts.charts(job_queries.metric_series(job))}
+    return {
+        "job": job,
+        "charts": metric_charts.charts(job_queries.metric_series(job)),
+        "is_overview": argument == OVERVIEW,
+    }
 
 
 def job_usage(actor: Actor, job_id: str, _argument: str) -> Context:

@@ -75,7 +75,7 @@ def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show what matters first: tasks, the newest log lines, what was reported, facts."""
     job = job_queries.load_job(request.actor, job_id)
     roles = job_queries.tasks_by_role(request.actor, job)
-    metrics = fragments.job_metrics(request.actor, str(job.id), "")
+    metrics = fragments.job_metrics(request.actor, str(job.id), fragments.OVERVIEW)
     context = {"roles": roles, **log_context(request.actor, job, Choice()), **metrics}
     if job.phase in FINISHED_PHASES:
         context |= _efficiency(job)

@@ -8,6 +8,7 @@ from scheduling.domain import logs
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.wording import sentence
 from scheduling.models import Attempt, Job
+from scheduling.models.attempt import AttemptState
 from tenants.domain.access import Actor, logs_verb, may
 from tenants.domain.errors import Gone
 
@@ -55,7 +56,7 @@ def log_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
     """Return the attempts to choose from, the chosen one and the tail of its log."""
     attempts = job_queries.attempts_of(job, limit=MOST_ATTEMPTS)
     attempt = chosen_attempt(attempts, choice.attempt)
-    stream = choice.stream if choice.stream in logs.STREAMS else logs.STREAMS[0]
+    stream = choice.stream if choice.stream in logs.STREAMS else _telling_stream(attempt)
     context: dict[str, object] = {
         "job": job,
         "may_read_logs": may_read_logs(actor, job),
@@ -78,6 +79,14 @@ def log_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
         "log_start": part.offset,
         "log_end": part.offset + len(part.data),
     }
+
+
+def _telling_stream(attempt: Attempt | None) -> str:
+    """Return stderr of what failed, if it wrote there: the cause stands in it; else stdout."""
+    stdout, stderr = logs.STREAMS
+    if attempt is None or attempt.state != AttemptState.FAILED:
+        return stdout
+    return stderr if logs.stream_size(attempt, stderr) else stdout
 
 
 def merged_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:

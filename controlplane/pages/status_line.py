@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
 
 from controlplane.templatetags.terrace import duration
 from controlplane.templatetags.terrace_forecast import start_range
 from scheduling.domain.wording import sentence
-from scheduling.models import Job, StartForecast
+from scheduling.models import Attempt, Job, StartForecast
 from scheduling.models.job import JobPhase
 
 
-def status_line(job: Job, forecast: StartForecast | None = None) -> str:
-    """Say where a job stands, what it waits for, and when it will start."""
+EXIT_ADVICE = {
+    126: gettext_lazy("Its command is there and cannot be run: check its permissions."),
+    127: gettext_lazy("Its command was not found: check its spelling and what the image holds."),
+    137: gettext_lazy("It was killed from outside, most often because memory was short."),
+}
+"""Exit code -> what it most often means."""
+
+
+def status_line(
+    job: Job, forecast: StartForecast | None = None, failure: Attempt | None = None
+) -> str:
+    """Say where a job stands, what it waits for, when it will start, or what failed first."""
     teller = _TELLERS.get(JobPhase(job.phase))
     words = teller(job) if teller else ""
+    if failure is not None:
+        words = f"{_failure(failure)} {words}"
     if forecast is not None and forecast.p50_at is not None:
         words = f"{words} {start_range(forecast)}"
     if job.message:
@@ -29,7 +42,11 @@ def _pending(job: Job) -> str:
 
 
 def _running(job: Job) -> str:
-    words = _("%(running)d of %(total)d tasks run.") % {
+    if job.tasks_running == job.tasks_total:
+        return ngettext(
+            "Its one task is running.", "All %(n)d tasks are running.", job.tasks_total
+        ) % {"n": job.tasks_total}
+    words = _("%(running)d of %(total)d tasks are running.") % {
         "running": job.tasks_running,
         "total": job.tasks_total,
     }
@@ -50,11 +67,22 @@ def _ended(job: Job) -> str:
 
 def _failed(job: Job) -> str:
     reason = sentence(job.reason_code, job.reason_params) if job.reason_code else ""
-    counts = _("%(failed)d of %(total)d tasks failed.") % {
-        "failed": job.tasks_failed,
-        "total": job.tasks_total,
-    }
-    return " ".join(part for part in (reason, counts, _ended(job)) if part)
+    return " ".join(part for part in (reason, _ended(job)) if part)
+
+
+def _failure(attempt: Attempt) -> str:
+    """Say how the task that failed first ended, and what that most often means."""
+    task = f"{attempt.task.role.name}-{attempt.task.index}"
+    if attempt.is_oom:
+        return _("%(task)s: %(words)s") % {"task": task, "words": sentence("OutOfMemory", {})}
+    if attempt.signal:
+        return _("%(task)s was ended by signal %(n)d.") % {"task": task, "n": attempt.signal}
+    if attempt.exit_code is None:
+        told = sentence(attempt.reason_code, {}) if attempt.reason_code else attempt.message
+        return _("%(task)s: %(words)s") % {"task": task, "words": told} if told else ""
+    words = _("%(task)s ended with exit code %(n)d.") % {"task": task, "n": attempt.exit_code}
+    advice = EXIT_ADVICE.get(attempt.exit_code)
+    return f"{words} {advice}" if advice else words
 
 
 def _aborted(_job: Job) -> str:

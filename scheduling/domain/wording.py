@@ -419,6 +419,8 @@ OF_OTHERS: dict[str, Promise] = {
 }
 """What is said instead where the reader may not know the job (`queries.redaction` names it)."""
 
+REFUSED_WITHOUT_NUMBERS = _("Not admitted yet: the scheduler's plugin “{plugin}” holds it back.")
+
 
 def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
     """Return the sentence for a code, in the reader's language; the bare code if it has none."""
@@ -426,6 +428,8 @@ def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
     text = _text(code)
     if code in OF_OTHERS and not params.get("job_name"):
         text = OF_OTHERS[code]
+    if code == ReasonCode.ADMISSION_REFUSED and not params.get("resource"):
+        text = REFUSED_WITHOUT_NUMBERS
     if text is None:
         return code
     words = str(text) if isinstance(text, Promise) else gettext(text)

@@ -26,6 +26,7 @@ from scheduling.models import (
     Task,
     Usage,
 )
+from scheduling.models.attempt import AttemptState
 from scheduling.models.job import FINISHED_PHASES, JobPhase
 from tenants.domain.access import Actor
 from tenants.domain.errors import Invalid, NotFound, Problem
@@ -281,6 +282,12 @@ def attempts_of(job: Job, *, limit: int = 200) -> list[Attempt]:
     return sorted(
         newest, key=lambda attempt: (attempt.task.role_id, attempt.task.index, attempt.number)
     )
+
+
+def first_failure(job: Job) -> Attempt | None:
+    """Return the attempt that failed first in the job's last run, None if none did."""
+    failed = job.attempts.filter(state=AttemptState.FAILED).select_related("task__role")
+    return failed.order_by("-generation", "finished_at").first()
 
 
 def attempts_of_task(task: Task) -> list[Attempt]:
