@@ -76,11 +76,12 @@ class Group:
         """Note that the head was served; return the group in which it goes on, None if nowhere."""
         self.reason = None
         if len(self.rows) == 1:
+            self.session.served[job.key] = self
             if job.pending_count:
                 return self
             self.position = 1
             return None
-        alone = self.split()
+        alone = self.session.served[job.key] = self.split()
         return alone if job.pending_count else None
 
     def split(self) -> Group:
@@ -161,7 +162,9 @@ class Session:
         self.queues: dict[str, QueueView] = {}
         self.jobs: dict[str, JobView] = {}
         self.groups: list[Group] = []
-        """The jobs with pending tasks that may run."""
+        """The jobs with pending tasks that may run; each in one group only."""
+        self.served: dict[str, Group] = {}
+        """The group of each job of which something was placed."""
         self.phases: dict[str, GangPhase] = {}
         self.reservations: dict[str, Reservation] = {}
         self.kept: dict[str, Int64] = {}

@@ -121,9 +121,9 @@ class Preempt:
     def _serve_again(self, newcomers: list[Entry]) -> None:
         """Let the jobs that gave way start in what is left."""
         session = self.session
-        rows = {entry.job.key: entry.job.row for entry in newcomers}
-        groups = [Group(session, [row]) for row in rows.values()]
-        session.groups.extend(groups)
+        groups = [session.served[key] for key in dict.fromkeys(e.job.key for e in newcomers)]
+        for group in groups:
+            group.position = 0
         serve(session, groups, may_grow=False)
 
     def while_lending(self, job: JobView) -> bool:
