@@ -3,10 +3,11 @@
 import os
 
 from channels.routing import ProtocolTypeRouter, URLRouter
-from django.core.asgi import get_asgi_application
+
+from controlplane.handler import get_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-django_application = get_asgi_application()
+django_application = get_application()
 
 from controlplane.live.routing import websocket_urlpatterns  # noqa: E402 -- models first
 
