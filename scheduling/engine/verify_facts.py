@@ -79,6 +79,8 @@ class Facts:
         self.places: dict[str, Place] = {}
         """The tasks that the plan names, and those that hold something on a node that it names."""
         self.bound: dict[str, Binding] = {b.task: b for b in plan.binds}
+        self.order: dict[str, int] = {b.task: i for i, b in enumerate(plan.binds)}
+        """In which order the bound tasks were placed."""
         self.evicted: dict[str, Eviction] = {e.task: e for e in plan.evictions}
         self.held_by_node: dict[str, Counter[str]] = defaultdict(Counter)
         self.held_by_queue: dict[str, Counter[str]] = defaultdict(Counter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from scheduling.engine.types import (
@@ -112,46 +113,79 @@ def _neighbours(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of 
     ):
         return
     spots = _spots(facts)
+    crowds = _crowds(spots)
     for key, role, node in spots:
         if key not in facts.bound:
             continue
-        others = [(k, r, n) for k, r, n in spots if k != key and _space(k) == _space(key)]
+        others = [crowd for crowd in crowds if crowd.space == _space(key)]
         yield from _terms(facts, key, role, node, others)
         for rule in role.spread:
             if rule.is_required and not facts.evicted:
                 yield from _skew(facts, key, role, rule, others)
-        users = [
-            k for k, r, n in spots if k != key and n == node and set(r.ports) & set(role.ports)
-        ]
-        if users:
-            yield Violation("port_taken", key, {"by": users[0]})
+        for crowd in crowds if role.ports else ():
+            if set(crowd.role.ports) & set(role.ports):
+                users = [k for k, n in crowd.spots if k != key and n == node]
+                if users:
+                    yield Violation("port_taken", key, {"by": users[0]})
         for claim in role.device_claims:
-            if any(claim in r.device_claims and n != node for _, r, n in others):
+            if any(claim in c.role.device_claims and c.is_beyond(node) for c in others):
                 yield Violation("claim_apart", key, {"claim": claim})
 
 
+@dataclass(slots=True)
+class Crowd:
+    """Tasks that look alike to others, with the nodes they are on."""
+
+    space: str
+    role: Role
+    spots: list[tuple[str, str]]
+
+    def is_beyond(self, node: str) -> bool:
+        """Return whether any of them is on another node."""
+        return any(n != node for _, n in self.spots)
+
+
+def _crowds(spots: Iterable[Spot]) -> list[Crowd]:
+    found: dict[tuple[object, ...], Crowd] = {}
+    for key, role, node in spots:
+        look = (
+            _space(key),
+            tuple(sorted(role.labels.items())),
+            role.pod_terms,
+            role.ports,
+            role.device_claims,
+        )
+        found.setdefault(look, Crowd(_space(key), role, [])).spots.append((key, node))
+    return list(found.values())
+
+
 def _terms(
-    facts: Facts, key: str, role: Role, node: str, others: list[Spot]
+    facts: Facts, key: str, role: Role, node: str, others: list[Crowd]
 ) -> Iterator[Violation]:
     for term in role.pod_terms:
-        like = [(k, n) for k, r, n in others if _selects(term.selector, r.labels)]
-        near = [k for k, n in like if _shares_zone(facts, term, node, n)]
         if not term.is_required:
             continue
+        like = [
+            (k, n)
+            for crowd in others
+            if _selects(term.selector, crowd.role.labels)
+            for k, n in crowd.spots
+            if k != key
+        ]
+        near = [k for k, n in like if _shares_zone(facts, term, node, n)]
         if term.is_anti and near:
             yield Violation("unwelcome", key, {"beside": near[0]})
         is_first = not like and _selects(term.selector, role.labels)
         if not term.is_anti and not near and not is_first:
             yield Violation("alone", key, {"key": term.topology_key})
-    for other, its_role, its_node in others:
-        for term in its_role.pod_terms:
-            if (
-                term.is_required
-                and term.is_anti
-                and _selects(term.selector, role.labels)
-                and _shares_zone(facts, term, node, its_node)
-            ):
-                yield Violation("unwelcome", key, {"beside": other})
+    for crowd in others:
+        for term in crowd.role.pod_terms:
+            if term.is_required and term.is_anti and _selects(term.selector, role.labels):
+                yield from (
+                    Violation("unwelcome", key, {"beside": k})
+                    for k, n in crowd.spots
+                    if k != key and _shares_zone(facts, term, node, n)
+                )
 
 
 def _shares_zone(facts: Facts, term: PodTerm, left: str, right: str) -> bool:
@@ -165,16 +199,20 @@ def _label(facts: Facts, node: str, key: str) -> str | None:
 
 
 def _skew(
-    facts: Facts, key: str, role: Role, rule: SpreadRule, others: list[Spot]
+    facts: Facts, key: str, role: Role, rule: SpreadRule, others: list[Crowd]
 ) -> Iterator[Violation]:
+    """Zones are even as they stood when the task was placed: who came later need not mind."""
     zone = _label(facts, facts.bound[key].node, rule.topology_key)
     if zone is None:
         yield Violation("uneven", key, {"key": rule.topology_key})
         return
+    own = facts.order[key]
     counts: Counter[str | None] = Counter(
         _label(facts, n, rule.topology_key)
-        for _, r, n in others
-        if _selects(rule.selector, r.labels)
+        for crowd in others
+        if _selects(rule.selector, crowd.role.labels)
+        for k, n in crowd.spots
+        if facts.order.get(k, -1) < own
     )
     counts[zone] += _selects(rule.selector, role.labels)
     zones = {
