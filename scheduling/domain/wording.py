@@ -88,7 +88,7 @@ SENTENCES: dict[str, str | Promise] = {
     ReasonCode.ROOM_RESERVED: _(
         "The free room is reserved for jobs that waited too long ({jobs})."
     ),
-    ReasonCode.NODES_UNFIT: _("None of the {nodes} nodes fits “{role}”: {histogram}."),
+    ReasonCode.NODES_UNFIT: _("“{role}” fits no node (of {nodes}): {histogram}."),
     ReasonCode.TOPOLOGY: _("No place within network tier {tier} for “{role}”."),
     ReasonCode.WAITING_FOR_ROOM: _(
         "Its place is being freed: {tasks} tasks wait for {evictions} evictions to end."
@@ -462,7 +462,11 @@ HISTOGRAM: dict[str, Promise] = {
     "devices": _("{nodes} whose free GPUs lie apart"),
 }
 """What keeps a task off nodes, by the engine's name for it."""
-SHORT_OF = "Insufficient "
+LACKING: dict[str, Promise] = {
+    "Insufficient ": _("{nodes} short of {resource}"),
+    "Exceeds ": _("{nodes} too small even when idle ({resource})"),
+}
+"""What a resource's name stands behind, and how it is said."""
 SHORT_NAMES: dict[str, Promise] = {
     GPU_RESOURCE: _("GPUs"),
     "cpu": _("CPUs"),
@@ -481,10 +485,10 @@ def _cause_words(cause: str, nodes: int) -> str:
     text = HISTOGRAM.get(cause)
     if text is not None:
         return str(text).format(nodes=nodes)
-    if cause.startswith(SHORT_OF):
-        resource = cause.removeprefix(SHORT_OF)
-        words = {"nodes": nodes, "resource": SHORT_NAMES.get(resource, resource)}
-        return gettext("{nodes} short of {resource}").format(**words)
+    for prefix, said in LACKING.items():
+        if cause.startswith(prefix):
+            resource = cause.removeprefix(prefix)
+            return str(said).format(nodes=nodes, resource=SHORT_NAMES.get(resource, resource))
     return gettext("{nodes} refused by “{cause}”").format(nodes=nodes, cause=cause)
 
 

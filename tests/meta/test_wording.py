@@ -152,9 +152,10 @@ def test_numbers_are_written_in_units_that_people_use() -> None:
 
     assert "8 GPU wanted, 6 of ? in use" in wording.sentence("queue_max", gpu)
     assert "1.5 GiB memory wanted, 0 MiB of" in wording.sentence("queue_max", memory)
-    causes = {"not_schedulable": 1, "Insufficient nvidia.com/gpu": 7, "Insufficient fpga": 2}
+    causes = {"not_schedulable": 1, "Insufficient nvidia.com/gpu": 7, "Exceeds fpga": 2}
     assert wording.sentence("nodes_unfit", {"nodes": 10, "role": "w", "histogram": causes}) == (
-        "None of the 10 nodes fits “w”: 1 not schedulable, 7 short of GPUs, 2 short of fpga."
+        "“w” fits no node (of 10): 1 not schedulable, 7 short of GPUs,"
+        " 2 too small even when idle (fpga)."
     )
     assert wording.histogram_words({"of_a_plugin": 4}) == "4 refused by “of_a_plugin”"
     assert wording.sentence("no_such_code", {}) == "no_such_code"

@@ -232,18 +232,20 @@ def serve(  # noqa: C901 - the loop that the docstring tells, on the hot path
                 lines.push(own)
         else:
             group.reason = reason
-            if queue.queue.policy is QueuePolicy.FIFO and _holds_up(job, reason):
+            if is_head(job, reason):
                 behind = Reason(ReasonCode.BEHIND_HEAD, {"queue": queue.name, "job": job.key})
                 for left in lines.rest(queue):
                     left.reason = behind
         lines.return_queue(queue)
 
 
-def _holds_up(job: JobView, reason: Reason) -> bool:
-    """Return whether a FIFO queue waits for a job.
+def is_head(job: JobView, reason: Reason | None) -> bool:
+    """Return whether the job's queue is a FIFO one that waits for it.
 
     Not for growth, nor for what can never fit, nor for a quota that others need not share.
     """
+    if job.queue.queue.policy is not QueuePolicy.FIFO or reason is None:
+        return False
     requested, most = reason.params.get("requested"), reason.params.get("max")
     can_never = isinstance(requested, int) and isinstance(most, int) and requested > most
     return not job.is_ready() and not can_never and reason.code not in WALLS
@@ -497,7 +499,10 @@ def _fits_without_reservations(session: Session, shape: Shape) -> bool:
 
 
 def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
-    """Count the nodes by what keeps the shape off them: predicates first, then each resource."""
+    """Count the nodes by what keeps the shape off them: predicates first, then each resource.
+
+    What an idle node would not have either is told from what the node lacks now.
+    """
     left = session.mask(shape)
     counts: dict[str, int] = {}
     for plugin, _ in session.callback_owners["predicate"]:
@@ -507,10 +512,13 @@ def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
                 counts[name] = counts.get(name, 0) + count
     fits = left.copy()
     for d, amount in shape.items:
-        short = int((left & (session.free[d] < amount)).sum())
+        name = session.tables.resources.names[d]
+        is_small = left & (session.tables.nodes.allocatable[d] < amount)
+        is_full = left & ~is_small & (session.free[d] < amount)
         fits &= session.free[d] >= amount
-        if short:
-            counts[f"Insufficient {session.tables.resources.names[d]}"] = short
+        for cause, nodes in ((f"Exceeds {name}", is_small), (f"Insufficient {name}", is_full)):
+            if nodes.any():
+                counts[cause] = int(nodes.sum())
     if shape.ask is not None:
         lacking = sum(session.pick_devices(shape, int(n)) is None for n in np.flatnonzero(fits))
         if lacking:

@@ -17,8 +17,8 @@ from tests.scenarios import cycle, read
         ("gpu=1 taint.dedicated=x", "gpu=1", "taint"),
         ("gpu=1 label.zone=b", "gpu=1 select.zone=a", "selector"),
         ("gpu=1 runtimes=torch", "gpu=1 image=numpy", "runtime"),
-        ("gpu=1", "gpu=2", "Insufficient nvidia.com/gpu"),
-        ("gpu=1 pods=0", "gpu=1", "Insufficient pods"),
+        ("gpu=1", "gpu=2", "Exceeds nvidia.com/gpu"),
+        ("gpu=1 pods=0", "gpu=1", "Exceeds pods"),
     ],
 )
 def test_what_keeps_a_task_off_a_node_is_counted(node: str, job: str, cause: str) -> None:
