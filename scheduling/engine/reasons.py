@@ -68,8 +68,8 @@ PARAMS: dict[ReasonCode, tuple[str, ...]] = {
     ReasonCode.EVICTED_FOR: ("job", "queue", "is_elastic", "tasks"),
 }
 """Names of the parameters of each code. Amounts are in the units of `types`; `histogram` maps a
-predicate's name (`taint`, `selector`, ...) to a number of nodes, with `Exceeds <resource>` where the
-whole node is too small and `Insufficient <resource>` where it is too full."""
+predicate's name (`taint`, `selector`, ...) to a number of nodes, with `Exceeds <resource>` for a
+whole node that is too small and `Insufficient <resource>` for one that is too full."""
 
 WALLS = frozenset({ReasonCode.QUOTA_OF_UNIT, ReasonCode.QUOTA_OF_USER})
 """Refusals that may be one user's alone: they say nothing of the next job of the queue."""

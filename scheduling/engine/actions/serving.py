@@ -11,7 +11,7 @@ import numpy as np
 from scheduling.engine.actions.topology import place_in_domains
 from scheduling.engine.reasons import WALLS, ReasonCode
 from scheduling.engine.session import Group, Session, Statement
-from scheduling.engine.tables import Shape, has_neighbour_rules
+from scheduling.engine.tables import Bools, Shape, has_neighbour_rules
 from scheduling.engine.types import GangPhase, QueuePolicy, Reason, Reservation
 from scheduling.engine.views import JobView, QueueView, RoleView
 
@@ -510,19 +510,27 @@ def node_histogram(session: Session, shape: Shape) -> dict[str, int]:
         if counter is not None:
             for name, count in counter(shape).items():
                 counts[name] = counts.get(name, 0) + count
-    fits = left.copy()
+    counts |= _lacking(session, shape, left)
+    if shape.ask is not None:
+        fits = left.copy()
+        for d, amount in shape.items:
+            fits &= session.free[d] >= amount
+        lacking = sum(session.pick_devices(shape, int(n)) is None for n in np.flatnonzero(fits))
+        if lacking:
+            counts["devices"] = lacking
+    return counts
+
+
+def _lacking(session: Session, shape: Shape, left: Bools) -> dict[str, int]:
+    """Count those of the nodes `left` (bool[N]) that are too small or too full, by resource."""
+    counts: dict[str, int] = {}
     for d, amount in shape.items:
         name = session.tables.resources.names[d]
         is_small = left & (session.tables.nodes.allocatable[d] < amount)
         is_full = left & ~is_small & (session.free[d] < amount)
-        fits &= session.free[d] >= amount
         for cause, nodes in ((f"Exceeds {name}", is_small), (f"Insufficient {name}", is_full)):
             if nodes.any():
                 counts[cause] = int(nodes.sum())
-    if shape.ask is not None:
-        lacking = sum(session.pick_devices(shape, int(n)) is None for n in np.flatnonzero(fits))
-        if lacking:
-            counts["devices"] = lacking
     return counts
 
 
