@@ -49,10 +49,12 @@ class RestClient:
         url: str,
         token: str,
         *,
+        tries: int = TRIES,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Connect at the first request; `transport` and `sleep` are for tests."""
+        self._tries = tries
         self._sleep = sleep
         self._http = httpx.Client(
             base_url=f"{url.rstrip('/')}/api/v1/",
@@ -109,15 +111,15 @@ class RestClient:
         headers = dict(options.pop("headers", {}))
         if method == "POST":
             headers.setdefault("Idempotency-Key", uuid4().hex)
-        for number in range(1, TRIES + 1):
+        for number in range(1, self._tries + 1):
             try:
                 reply = self._http.request(method, path, headers=headers, **options)
             except httpx.TransportError as error:
-                if number == TRIES:
+                if number == self._tries:
                     raise UnreachableError(f"{self._http.base_url}: {error}") from error
-                self._sleep(2.0 ** (number - 1))
+                self._sleep(min(2.0 ** (number - 1), LONGEST_PAUSE_SECONDS))
                 continue
-            if reply.status_code not in RETRIED or number == TRIES:
+            if reply.status_code not in RETRIED or number == self._tries:
                 return _checked(reply)
             self._sleep(_pause(reply, number))
         raise AssertionError("unreachable")  # the loop returns or raises

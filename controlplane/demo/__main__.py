@@ -30,7 +30,8 @@ from scheduling.simulator.trace import TraceError
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 300.0
-SHAPE = "gpus=8,cpu=64,memory=512Gi"
+GPUS_OF_A_NODE = 8
+SHAPE = f"gpus={GPUS_OF_A_NODE},cpu=64,memory=512Gi"
 FLEET = "demo"
 
 
@@ -48,7 +49,7 @@ def main() -> int:
         clusters = traces.read_clusters(given.trace)
         arrivals = traces.read_jobs(given.trace, most=given.jobs)
         with _installation(data) as found:
-            people = _seed(data, given.trace)
+            people = _seed(data, given, arrivals)
             operator = replay.connect(found.public_url, people["tokens"][OPERATOR])
             with _fleet(data, found, operator, given.nodes) as capacity:
                 _say(f"Watch it at {found.public_url}; passwords are in {data}/demo/people.json")
@@ -157,9 +158,13 @@ def _wait_for_services(data: Path, up: subprocess.Popen[bytes]) -> Services:
     raise DemoError("Terrace did not start; what it says stands above.")
 
 
-def _seed(data: Path, trace: Path) -> Json:
+def _seed(data: Path, given: argparse.Namespace, arrivals: Sequence[Arrival]) -> Json:
+    largest = max(replay.gpus_of(one) for one in arrivals)
     subprocess.run(  # noqa: S603 -- our own program, on a folder that the caller names
-        [sys.executable, "manage.py", "seed_demo", "--trace", str(trace.resolve())],
+        [
+            *(sys.executable, "manage.py", "seed_demo", "--trace", str(given.trace.resolve())),
+            *(f"--gpus={given.nodes * GPUS_OF_A_NODE}", f"--largest={largest}"),
+        ],
         cwd=CHECKOUT,
         env={**os.environ, "TERRACE_DATA": str(data)},
         stdout=sys.stderr,

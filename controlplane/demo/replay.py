@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fractions import Fraction
 from typing import Any
@@ -24,7 +24,10 @@ from scheduling.engine.types import CPU, GPU, MEMORY
 from scheduling.simulator.replay import Arrival
 
 SUBMITTERS = 8
+TRIES = 12
+"""How often a request is sent while nobody answers: long enough for a web process to come back."""
 SAMPLE_SECONDS = 0.5
+MOST_WAITING = 2_000
 POLL_SECONDS = 1.0
 MOST_IN_A_BATCH = 10_000
 SHORTEST_SECONDS = 10.0
@@ -37,7 +40,12 @@ Json = dict[str, Any]
 
 def connect(url: str, token: str) -> RestClient:
     """Return a client that goes straight there: a proxy in the environment is not for this."""
-    return RestClient(url, token, transport=httpx.HTTPTransport())
+    return RestClient(url, token, tries=TRIES, transport=httpx.HTTPTransport())
+
+
+def gpus_of(arrival: Arrival) -> int:
+    """Return how many GPUs a job of the trace asks for, all its tasks together."""
+    return sum(role.replicas * role.request.get(GPU, 0) for role in arrival.job.roles) // 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,19 @@ class Share:
     allocated: Fraction
     deserved: Fraction
     exact: Fraction
+    waiting: tuple[tuple[Fraction, int], ...] = ()
+    """(GPUs, tasks) of its jobs that waited, the smallest first; a job starts as a whole."""
+
+    @property
+    def owed_tasks(self) -> int:
+        """Return how many of its waiting tasks what is due to it would still have held."""
+        left, tasks = self.exact - self.allocated, 0
+        for gpus, count in self.waiting:
+            if gpus > left:
+                break
+            left -= gpus
+            tasks += count
+        return tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +143,23 @@ class Cycle:
 
     at: str
     shares: tuple[Share, ...]
+
+    def with_waiting(self, jobs: Sequence[Json]) -> Cycle:
+        """Return it with the jobs that had come before it and had not begun when it was over."""
+        at = datetime.fromisoformat(self.at)
+        found: dict[str, list[tuple[Fraction, int]]] = {}
+        for job in jobs:
+            tasks = job["tasks"]
+            is_early = datetime.fromisoformat(job["created_at"]) < at
+            if is_early and job["gpu_milli"] and tasks["pending"] == tasks["total"]:
+                size = (Fraction(job["gpu_milli"], 1000), tasks["total"])
+                found.setdefault(job["queue"], []).append(size)
+        return replace(
+            self,
+            shares=tuple(
+                replace(one, waiting=tuple(sorted(found.get(one.queue, ())))) for one in self.shares
+            ),
+        )
 
 
 class Sampler:
@@ -150,14 +188,15 @@ class Sampler:
     def _run(self) -> None:
         while not self._end.wait(SAMPLE_SECONDS):
             try:
-                rows = self._client.get("queues")["items"]
+                cycle = cycle_of(self._client.get("queues")["items"], self._capacity)
+                if cycle is None or cycle.at in self._seen:
+                    continue
+                jobs = list(self._client.items("jobs", most=MOST_WAITING, tab="waiting"))
             except (RefusedError, UnreachableError):
                 self.missed += 1  # said in the report
                 continue
-            cycle = cycle_of(rows, self._capacity)
-            if cycle is not None and cycle.at not in self._seen:
-                self._seen.add(cycle.at)
-                self.cycles.append(cycle)
+            self._seen.add(cycle.at)
+            self.cycles.append(cycle.with_waiting(jobs))
 
 
 def cycle_of(rows: Sequence[Mapping[str, Any]], capacity: int) -> Cycle | None:
@@ -259,8 +298,10 @@ def _figures(jobs: Sequence[Json], known: Mapping[str, Submission], speed: float
 def fairness(cycles: Sequence[Cycle], write: Callable[[str], object]) -> Json:
     """Return how far the backlogged queues were from the exact division; `write` gets each cycle.
 
-    Two distances: of what they *hold*, which follows with the tasks that end or are taken back,
-    and of what the scheduler computed as *deserved*, which ought to be the same to the rounding.
+    Three distances: in waiting tasks that would have had room in what was due to their queue and
+    not held by it, where a job of several starts as a whole; in GPUs *held*, which cannot be nearer
+    than such a job is large; in GPUs that the scheduler computed as *deserved*, which ought to be
+    the same to the rounding.
     """
     held: list[tuple[Fraction, str, Share]] = []
     deserved: list[Fraction] = []
@@ -270,23 +311,32 @@ def fairness(cycles: Sequence[Cycle], write: Callable[[str], object]) -> Json:
         backlogged = [one for one in cycle.shares if one.requested > one.allocated]
         held += [(abs(one.allocated - one.exact), cycle.at, one) for one in backlogged]
         deserved += [abs(one.deserved - one.exact) for one in backlogged]
-    worst = max(held, key=lambda one: one[0], default=None)
+    owed = sorted(
+        ((one.owed_tasks, at, one) for _, at, one in held), key=lambda one: one[0], reverse=True
+    )
+    furthest = float(max(held, key=lambda one: one[0])[0]) if held else None
     return {
         "cycles": len(cycles),
         "backlogged_queues_seen": len(held),
-        "worst_difference_tasks": float(worst[0]) if worst else None,
-        "worst": {"at": worst[1], "queue": worst[2].queue, **_plain(worst[2])} if worst else None,
-        "difference_p50_tasks": percentile([float(one[0]) for one in held], 50),
-        "difference_p95_tasks": percentile([float(one[0]) for one in held], 95),
-        "worst_difference_of_deserved_tasks": float(max(deserved)) if deserved else None,
+        "worst_difference_tasks": owed[0][0] if owed else None,
+        "worst": {"at": owed[0][1], "queue": owed[0][2].queue, **_plain(owed[0][2])}
+        if owed
+        else None,
+        "difference_p95_tasks": percentile([one[0] for one in owed], 95),
+        "without_difference": sum(not one[0] for one in owed),
+        "worst_difference_held_gpus": furthest,
+        "difference_p50_held_gpus": percentile([float(one[0]) for one in held], 50),
+        "difference_p95_held_gpus": percentile([float(one[0]) for one in held], 95),
+        "worst_difference_deserved_gpus": float(max(deserved)) if deserved else None,
     }
 
 
 def _plain(share: Share) -> Json:
-    return {
+    amounts = {
         name: round(float(getattr(share, name)), 3)
         for name in ("requested", "allocated", "deserved", "exact")
     }
+    return amounts | {"waiting_jobs": len(share.waiting), "owed_tasks": share.owed_tasks}
 
 
 def percentile(values: Sequence[float], percent: int) -> float | None:

@@ -1,14 +1,17 @@
-"""`make demo` from nothing: an organisation, four simulated nodes and forty jobs of the excerpt."""
+"""`make demo` from nothing: an organisation, four simulated nodes, 200 jobs and three kills."""
 
 import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests.process.patient_api import VIOLATIONS
 from tests.process.running import (
     CHECKOUT,
     MINIMAL_ENVIRONMENT,
@@ -18,18 +21,17 @@ from tests.process.running import (
     remove,
 )
 
-ARGUMENTS = ("--jobs=40", "--nodes=4", "--speed=80", "--burst=20")
+JOBS = 200
+ARGUMENTS = (f"--jobs={JOBS}", "--nodes=4", "--speed=400", "--burst=20")
+VICTIMS = ("loops", "web", "gateway")
 ROLES = """
 import json
 from tenants.models import Grant, OrgUnit
 print(json.dumps({
     "roles": sorted(set(Grant.objects.values_list("role", flat=True))),
     "departments": sorted(OrgUnit.objects.filter(kind="department").values_list("name", flat=True)),
+    "tenants": OrgUnit.objects.filter(name__in=["Company", "Startup"], parent=None).count(),
 }))
-"""
-VIOLATIONS = """
-from django.core.management import call_command
-call_command("check_invariants")
 """
 
 
@@ -43,41 +45,60 @@ def up() -> Iterator[Up]:
     remove(data)
 
 
-def demo(data: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "controlplane.demo", *ARGUMENTS],
-        cwd=CHECKOUT,
-        env={**MINIMAL_ENVIRONMENT, "TERRACE_DATA": str(data), "TZ": os.environ.get("TZ", "UTC")},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-    )
+def kill(up: Up, victim: str) -> None:
+    """Kill one program of the installation with the processes that it works in."""
+    main = psutil.Process(up.pid_of(victim))
+    for process in (*main.children(recursive=True), main):
+        process.kill()
 
 
-def test_demo_replays_its_excerpt_and_reports(up: Up) -> None:
-    """All jobs complete, the shares computed are the exact ones, and no rule is broken."""
+def demo(up: Up) -> tuple[int, str, str]:
+    """Run it, kill a part of the installation three times, and return status, report and words."""
+    data = up.data
+    out, words = data.parent / "report", data.parent / "words"
+    with out.open("wb") as report, words.open("wb") as said:
+        running = subprocess.Popen(
+            [sys.executable, "-m", "controlplane.demo", *ARGUMENTS],
+            cwd=CHECKOUT,
+            env={
+                **MINIMAL_ENVIRONMENT,
+                "TERRACE_DATA": str(data),
+                "TZ": os.environ.get("TZ", "UTC"),
+            },
+            stdout=report,
+            stderr=said,
+        )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while "Watch it at" not in words.read_text(encoding="utf-8") and running.poll() is None:
+        assert time.monotonic() < deadline, words.read_text(encoding="utf-8")
+        time.sleep(0.1)
+    for victim in VICTIMS:
+        time.sleep(1.0)
+        kill(up, victim)
+    status = running.wait(timeout=PATIENCE_SECONDS)
+    return status, out.read_text(encoding="utf-8"), words.read_text(encoding="utf-8")
+
+
+def test_demo_survives_kills_and_reports(up: Up) -> None:
+    """All jobs complete, once each, the shares are the exact ones, and no rule is broken."""
     up.address()
 
-    done = demo(up.data)
+    status, printed, words = demo(up)
 
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    figures = report["waits"]
-    assert (report["jobs"], figures["all"]["completed"], figures["all"]["unfinished"]) == (
-        40,
-        40,
-        0,
-    )
-    assert sum(one["jobs"] for one in figures["queues"].values()) == 40
+    assert status == 0, words
+    report = json.loads(printed)
+    everything = report["waits"]["all"]
+    assert (report["jobs"], everything["completed"], everything["unfinished"]) == (JOBS, JOBS, 0)
+    assert sum(one["jobs"] for one in report["waits"]["queues"].values()) == JOBS
     assert report["burst"]["submissions_per_second"] > 0
     fairness = report["fairness"]
     assert fairness["cycles"] >= 1
     cycles = Path(fairness["cycles_file"]).read_text(encoding="utf-8").splitlines()
     assert len(cycles) == fairness["cycles"]
-    assert fairness["worst_difference_of_deserved_tasks"] <= 1
+    assert fairness["worst_difference_deserved_gpus"] <= 1
     made = json.loads(up.ask(ROLES))
     assert made["departments"] == ["Language", "Speech", "Vision"]
+    assert made["tenants"] == 2
     assert made["roles"] == sorted(
         ["auditor", "org_admin", "platform_admin", "queue_manager", "researcher", "viewer"]
     )

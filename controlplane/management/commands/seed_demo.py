@@ -34,8 +34,10 @@ class Command(BaseCommand):
     help = "Make the demo's two tenants with their queues, people and tokens."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the trace's folder, whose virtual clusters become teams."""
+        """Take the trace's folder, whose virtual clusters become teams, and what is divided."""
         parser.add_argument("--trace", type=Path, default=settings.BASE_DIR / "examples" / "philly")
+        parser.add_argument("--gpus", type=int, default=400, help="GPUs of the simulated nodes")
+        parser.add_argument("--largest", type=int, default=0, help="GPUs of the largest job")
 
     def handle(self, *_: Any, **options: Any) -> None:
         """Write the tokens where only we can read them, and say where."""
@@ -47,7 +49,9 @@ class Command(BaseCommand):
         try:
             applied = apply_org_file(
                 actor=SYSTEM,
-                tenants=organisation.tenants(clusters),
+                tenants=organisation.tenants(
+                    clusters, organisation.Fleet(options["gpus"], options["largest"])
+                ),
                 cluster=Cluster.objects.order_by("name").get(name="default"),
                 now=now,
             )
