@@ -20,7 +20,11 @@ def stacked(found: Allocation) -> Chart | None:
     shown = [line for line in found.queues if any(value is not None for value in line.values)]
     if not shown:
         return None
-    times = [at.isoformat() for at in found.times]
+    # Stacked areas take a gap for zero, so they begin where something was sampled.
+    first = next(
+        at for at, _time in enumerate(found.times) if _sampled([*shown, found.capacity], at)
+    )
+    times = [at.isoformat() for at in found.times[first:]]
     data: list[PlotlyJson] = [
         {
             "type": "scatter",
@@ -28,12 +32,12 @@ def stacked(found: Allocation) -> Chart | None:
             "stackgroup": "held",
             "name": line.name,
             "x": times,
-            "y": _units(line.values, found.resource),
+            "y": _units(line.values[first:], found.resource),
             "line": {"shape": "hv", "width": 0.5, "color": f"token:{LINES[at % len(LINES)]}"},
         }
         for at, line in enumerate(shown)
     ]
-    data.append(_line(_("capacity"), times, found.capacity.values, found.resource))
+    data.append(_line(_("capacity"), times, found.capacity.values[first:], found.resource))
     return Chart(
         title=_("Allocated %(name)s by queue") % {"name": resource_name(found.resource)},
         summary=_summary(shown, found),
@@ -42,6 +46,10 @@ def stacked(found: Allocation) -> Chart | None:
         columns=(_("Time"), *(line.name for line in shown), _("capacity")),
         rows=_rows(shown, found),
     )
+
+
+def _sampled(lines: Sequence[Line], at: int) -> bool:
+    return any(line.values[at] is not None for line in lines)
 
 
 def against_deserved(found: Allocation) -> Chart | None:

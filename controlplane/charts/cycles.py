@@ -30,5 +30,9 @@ def chart(cycles: Sequence[CycleRecord]) -> Chart | None:
         )
     ]
     return line_chart(
-        _("What a cycle takes"), series, x_title=_("Time"), write=lambda ms: f"{ms:.1f} ms"
+        _("What a cycle takes"),
+        series,
+        x_title=_("Time"),
+        write=lambda ms: f"{ms:.1f} ms",
+        layout={"yaxis": {"ticksuffix": " ms", "rangemode": "tozero"}},
     )

@@ -12,7 +12,7 @@ from controlplane.charts.chart import LINES, Chart, PlotlyJson
 from scheduling.domain.queries.jobs import Series
 
 TABLE_ROWS = 60
-MOST_SUMMED = 2
+MOST_SUMMED = 3
 
 
 def line_chart(
@@ -51,7 +51,9 @@ def _gist(series: Sequence[Series], write: Callable[[float], str]) -> str:
     words = " ".join(_summary(one, write) for one in series[:MOST_SUMMED])
     rest = len(series) - MOST_SUMMED
     if rest > 0:
-        words += " " + ngettext("And %(n)d more.", "And %(n)d more.", rest) % {"n": rest}
+        words += " " + ngettext(
+            "%(n)d more line is in the table.", "%(n)d more lines are in the table.", rest
+        ) % {"n": rest}
     return words
 
 

@@ -6,6 +6,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.charts.chart import Chart, PlotlyJson
+from controlplane.links import job_url
 from scheduling.domain.queries.cluster import ClusterMap, NodeLoad, Slot
 
 ROW_PIXELS = 26
@@ -22,21 +23,23 @@ def chart(found: ClusterMap) -> Chart:
     """Draw a heat map; a GPU without a measurement is a gap, never zero."""
     loads = [load for load in found.loads if load.slots]
     width = max((len(load.slots) for load in loads), default=0)
+    names = [load.node.name for load in loads]
+    links = [_padded(_links(load), width) for load in loads]
     return Chart(
         title=_("GPUs by node"),
         summary=_summary(found),
         data=[
-            _unmeasured(loads, width),
+            _unmeasured(loads, names, links, width),
             {
                 "type": "heatmap",
-                "y": [load.node.name for load in loads],
+                "y": names,
                 "x": [str(index) for index in range(width)],
                 "z": [_padded([slot.percent for slot in load.slots], width) for load in loads],
-                "text": [_padded([_letter(slot) for slot in load.slots], width) for load in loads],
-                "texttemplate": "%{text}",
-                "customdata": [
-                    _padded([_link(load, slot) for slot in load.slots], width) for load in loads
+                "text": [
+                    _padded([_letter(slot) for slot in load.slots], width, "") for load in loads
                 ],
+                "texttemplate": "%{text}",
+                "customdata": links,
                 "hovertemplate": _("%{y} GPU %{x}: %{z} % used") + "<extra></extra>",
                 "colorscale": SCALE,
                 "zmin": 0,
@@ -55,16 +58,16 @@ def chart(found: ClusterMap) -> Chart:
     )
 
 
-def _unmeasured(loads: list[NodeLoad], width: int) -> PlotlyJson:
+def _unmeasured(
+    loads: list[NodeLoad], names: list[str], links: list[list[object]], width: int
+) -> PlotlyJson:
     """Draw every slot in grey below the measured ones, so that a gap is seen as a slot."""
     return {
         "type": "heatmap",
-        "y": [load.node.name for load in loads],
+        "y": names,
         "x": [str(index) for index in range(width)],
         "z": [_padded([0 for _slot in load.slots], width) for load in loads],
-        "customdata": [
-            _padded([_link(load, slot) for slot in load.slots], width) for load in loads
-        ],
+        "customdata": links,
         "colorscale": [[0, "token:surface-hover"], [1, "token:surface-hover"]],
         "showscale": False,
         "xgap": 2,
@@ -74,8 +77,13 @@ def _unmeasured(loads: list[NodeLoad], width: int) -> PlotlyJson:
     }
 
 
-def _padded(values: list[object], width: int) -> list[object]:
-    return values + [None] * (width - len(values))
+def _padded(values: list[object], width: int, missing: object = None) -> list[object]:
+    return values + [missing] * (width - len(values))
+
+
+def _name(load: NodeLoad) -> str:
+    """Return the name of a row; what is wrong with the node stands beside it."""
+    return load.node.name if load.is_schedulable else f"{load.node.name} ⊘"
 
 
 def _letter(slot: Slot) -> str:
@@ -86,10 +94,10 @@ def _letter(slot: Slot) -> str:
     return slot.job.name[:1].upper() if slot.job else "·"
 
 
-def _link(load: NodeLoad, slot: Slot) -> str:
-    if slot.job is not None:
-        return reverse("pages:job", args=[slot.job.id])
-    return reverse("pages:node", args=[load.node.name])
+def _links(load: NodeLoad) -> list[object]:
+    """Return where each slot of a node leads: to its job, else to the node."""
+    node = reverse("pages:node", args=[load.node.name])
+    return [job_url(slot.job.id) if slot.job is not None else node for slot in load.slots]
 
 
 def _summary(found: ClusterMap) -> str:

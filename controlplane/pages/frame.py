@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django_htmx.middleware import HtmxDetails
@@ -73,6 +74,11 @@ class Frame:
     themes: tuple[tuple[str, object], ...] = THEMES
     densities: tuple[tuple[str, object], ...] = DENSITIES
     languages: tuple[tuple[str, str], ...] = LANGUAGES
+
+    @property
+    def zone(self) -> str:
+        """Return the name of the zone in which this viewer is shown times."""
+        return timezone.get_current_timezone_name()
 
     @property
     def scope_label(self) -> str:

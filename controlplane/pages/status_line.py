@@ -11,7 +11,6 @@ from scheduling.domain.wording import sentence
 from scheduling.models import Attempt, Job, StartForecast
 from scheduling.models.job import JobPhase
 
-
 EXIT_ADVICE = {
     126: gettext_lazy("Its command is there and cannot be run: check its permissions."),
     127: gettext_lazy("Its command was not found: check its spelling and what the image holds."),

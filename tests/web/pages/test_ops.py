@@ -338,7 +338,9 @@ def test_capacity_line_has_gaps_only_where_nothing_was_sampled(site: Site, brows
     chart = browse(site.people.root).get("/ops/figures/?span=1h").context["chart"]
 
     line = next(trace["y"] for trace in chart.data if trace["name"] == "capacity")
-    known = [value is not None for value in line]
+    seen = [value is not None for value in line]
+    assert seen[0], "the chart begins where something was sampled"
+    known = [False] * (121 - len(seen)) + seen
     assert {value for value in line if value is not None} == {8.0}
     assert known[5:55] == [True] * 50
     assert known[70:95] == [False] * 25
