@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -27,6 +23,7 @@ from tenants.domain.webhooks import NewWebhook
 from tenants.models import AuditRow, OrgUnit, OutboxRow, Webhook
 from tests.factories.cluster import Site
 from tests.people import People
+from tests.webhook_receiver import Receiver, is_signed
 from worker.tasks.webhooks import deliver_webhook
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -125,38 +122,11 @@ def make_hook(
     )
 
 
-class Receiver(http.server.BaseHTTPRequestHandler):
-    """Takes deliveries, or answers with what the test says."""
-
-    status = 204
-    taken: list[tuple[dict[str, str], bytes]]
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.taken.append((dict(self.headers), body))
-        self.send_response(self.status)
-        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
-def receiver(settings: Settings) -> Iterator[type[Receiver]]:
+def receiver(settings: Settings) -> Iterator[Receiver]:
     settings.TERRACE_WEBHOOK_ALLOWED = ["127.0.0.0/8"]
-    kind = type("OneReceiver", (Receiver,), {"taken": []})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), kind)
-    kind.url = f"http://127.0.0.1:{server.server_port}/hook"  # type: ignore[attr-defined]  # for the test
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield kind
-    server.shutdown()
-    server.server_close()
-
-
-def url_of(receiver: type[Receiver]) -> str:
-    return str(receiver.url)  # type: ignore[attr-defined]  # set by the fixture
+    with Receiver() as listening:
+        yield listening
 
 
 def deliver_all() -> None:
@@ -165,10 +135,10 @@ def deliver_all() -> None:
             deliver_webhook(row.id)
 
 
-def test_webhook_is_told_signed_and_once(site: Site, receiver: type[Receiver]) -> None:
+def test_webhook_is_told_signed_and_once(site: Site, receiver: Receiver) -> None:
     """What happens below its unit is posted in order, by a signature that its secret checks."""
     site.submit()  # before the webhook was made
-    hook, secret = make_hook(site, unit_of(site), site.admin, url_of(receiver))
+    hook, secret = make_hook(site, unit_of(site), site.admin, receiver.url)
     first, second = site.submit(), site.submit()
 
     assert events.queue_deliveries(database_now()) == 1
@@ -178,9 +148,7 @@ def test_webhook_is_told_signed_and_once(site: Site, receiver: type[Receiver]) -
     deliver_all()
 
     ((headers, body),) = receiver.taken
-    signed = f"{headers['Terrace-Timestamp']}.".encode() + body
-    digest = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
-    assert headers["Terrace-Signature"] == f"sha256={digest}"
+    assert is_signed(headers, body, secret)
     told = json.loads(body)
     assert told["webhook"] == str(hook.id)
     assert [one["job"]["id"] for one in told["events"]] == [str(first.id), str(second.id)]
@@ -191,10 +159,10 @@ def test_webhook_is_told_signed_and_once(site: Site, receiver: type[Receiver]) -
 
 @pytest.mark.parametrize(("status", "words"), [(500, "status 500"), (302, "status 302")])
 def test_refused_delivery_is_tried_again_then_put_aside(
-    status: int, words: str, site: Site, receiver: type[Receiver]
+    status: int, words: str, site: Site, receiver: Receiver
 ) -> None:
     """Errors and redirects are no success; after the last try it is put aside, visibly."""
-    hook, _ = make_hook(site, unit_of(site), site.admin, url_of(receiver))
+    hook, _ = make_hook(site, unit_of(site), site.admin, receiver.url)
     receiver.status = status
     site.submit()
     events.queue_deliveries(database_now())
@@ -219,10 +187,10 @@ def test_refused_delivery_is_tried_again_then_put_aside(
 
 
 def test_address_that_became_private_is_not_posted_to(
-    site: Site, receiver: type[Receiver], settings: Settings
+    site: Site, receiver: Receiver, settings: Settings
 ) -> None:
     """The address is looked at when it is posted to, not only when it was written."""
-    hook, _ = make_hook(site, unit_of(site), site.admin, url_of(receiver))
+    hook, _ = make_hook(site, unit_of(site), site.admin, receiver.url)
     site.submit()
     events.queue_deliveries(database_now())
     settings.TERRACE_WEBHOOK_ALLOWED = []
@@ -234,11 +202,9 @@ def test_address_that_became_private_is_not_posted_to(
     assert receiver.taken == []
 
 
-def test_webhook_hears_of_its_own_unit_only(
-    site: Site, people: People, receiver: type[Receiver]
-) -> None:
+def test_webhook_hears_of_its_own_unit_only(site: Site, people: People, receiver: Receiver) -> None:
     """What happens elsewhere is not told, and its cursor passes over it."""
-    hook, _ = make_hook(site, people.mill, people.actor(people.charlie), url_of(receiver))
+    hook, _ = make_hook(site, people.mill, people.actor(people.charlie), receiver.url)
     site.submit()
 
     assert events.queue_deliveries(database_now()) == 0
@@ -247,9 +213,9 @@ def test_webhook_hears_of_its_own_unit_only(
     assert hook.cursor == str(events.newest())
 
 
-def test_switched_off_webhook_waits(site: Site, receiver: type[Receiver]) -> None:
+def test_switched_off_webhook_waits(site: Site, receiver: Receiver) -> None:
     """What happens while it is off is told when it is on again; a new secret signs it."""
-    hook, secret = make_hook(site, unit_of(site), site.admin, url_of(receiver))
+    hook, secret = make_hook(site, unit_of(site), site.admin, receiver.url)
     act = {"actor": site.admin, "webhook_id": hook.id, "now": site.now}
     webhooks.set_active(**act, is_active=False, expected_version=1)  # type: ignore[arg-type]  # three plain arguments
     site.submit()
