@@ -10,6 +10,7 @@ from scheduling.engine.actions.serving import (
     Failure,
     Lines,
     admitted,
+    is_head,
     place_job,
     reason_of,
     roles_in_order,
@@ -27,7 +28,11 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     """Lend what no queue is entitled to, then place best-effort tasks."""
     del arguments
     session.may_borrow = True
-    waiting = [(g, job) for g in admitted(session) if (job := g.head) and _may_borrow(g)]
+    waiting = [
+        (g, job)
+        for g in admitted(session)
+        if (job := g.head) and (_may_borrow(g) or is_head(job, g.reason))
+    ]
     has_preempt = any(action.name == "preempt" for action in session.config.actions)
     serve(
         session,

@@ -156,8 +156,27 @@ class Search:
         if job.placed == start or not session.is_job_pipelined(job) or not job.is_pipelined():
             statement.rollback()
             return False
+        has_evicted = any(e.kind is EntryKind.EVICT for e in statement.commit())
         self._spare(statement)
+        if has_evicted and not self._is_exchange(statement):
+            statement.rollback()
+            return False
         return True
+
+    def _is_exchange(self, statement: Statement) -> bool:
+        """Return whether what was placed may stand with the victims that were not spared.
+
+        Where nobody goes after all, a queue that is above its share would rise further: idle room
+        is lent by backfill, in the order of the queues.
+        """
+        entries = statement.commit()
+        if any(e.kind is EntryKind.EVICT for e in entries):
+            return True
+        session, last = self.session, entries[-1]
+        session.withdraw([last])
+        is_granted = session.refusal(self.job, last.role) is None
+        session.restore([last])
+        return is_granted
 
     def _place(self, role: RoleView) -> bool:
         session = self.session

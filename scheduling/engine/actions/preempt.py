@@ -12,7 +12,7 @@ from scheduling.engine.actions.evicting import (
     starving_groups,
     victim_keys,
 )
-from scheduling.engine.actions.serving import Lines, place_job, serve
+from scheduling.engine.actions.serving import Lines, is_head, place_job, serve
 from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit
 from scheduling.engine.session import Group, Session
 from scheduling.engine.tables import has_neighbour_rules
@@ -65,10 +65,10 @@ class Preempt:
             while (found := lines.next_job(queue)) is not None:
                 job, group = found
                 ask = _ask(job)
-                if ask in misses:
-                    continue
-                if not self._make_room(job):
+                if ask in misses or not self._make_room(job):
                     misses.add(ask)
+                    if is_head(job, group.reason):
+                        lines.rest(queue)
                 elif group.take(job) is not group:
                     lines.push(group)
 

@@ -12,7 +12,7 @@ from scheduling.engine.actions.evicting import (
     starving_groups,
     victim_keys,
 )
-from scheduling.engine.actions.serving import Lines
+from scheduling.engine.actions.serving import Lines, is_head
 from scheduling.engine.session import Group, Session
 from scheduling.engine.tables import has_neighbour_rules
 from scheduling.engine.views import JobView, RoleView
@@ -51,13 +51,12 @@ class Reclaim:
                 continue
             job, group = found
             ask = _ask(job)
-            if ask not in misses:
-                if not self._make_room(job, count):
-                    misses.add(ask)
-                else:
-                    own = group.take(job)
-                    if own is not group or count is not None:
-                        lines.push(group)
+            if ask in misses or not self._make_room(job, count):
+                misses.add(ask)
+                if is_head(job, group.reason):
+                    lines.rest(queue)
+            elif group.take(job) is not group or count is not None:
+                lines.push(group)
             lines.return_queue(queue)
 
     def _make_room(self, job: JobView, count: int | None) -> bool:

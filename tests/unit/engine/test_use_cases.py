@@ -239,3 +239,32 @@ def test_a_job_that_gave_way_and_has_elastic_tasks_stands_in_line_once() -> None
     lines = [row.job.key for group in session.groups for row in group.left()]
     assert [e.job.key for e in session.journal if e.kind is EntryKind.EVICT] == ["q/old"]
     assert sorted(lines) == ["q/high", "q/low"]
+
+
+def test_nobody_overtakes_the_head_of_a_fifo_queue() -> None:
+    """Neither idle room nor that of elastic tasks goes to a gang behind the one that waits."""
+    outcome = cycle("""
+        nodes  n1: gpu=5
+        queue  q: policy=fifo max.gpu=4
+        job    q/old: 3 x gpu=1 min=1 running n1*3 phase=Running
+        job    q/head: 4 x gpu=1 created=1
+        job    q/next: 2 x gpu=1 created=2
+    """)
+
+    assert outcome.plan.binds == outcome.plan.evictions == ()
+    assert outcome.reason("q/next").params["job"] == "q/head"
+
+
+def test_idle_room_is_lent_rather_than_promised() -> None:
+    """A gang above its queue's share starts on idle GPUs at once; none is evicted or kept."""
+    outcome = cycle("""
+        nodes  n1: gpu=6
+        queue  other:
+        queue  q:
+        job    other/o: 4 x gpu=2 min=1 created=3
+        job    q/old: 1 x gpu=2 running n1*1 phase=Running
+        job    q/new: 1 x gpu=2 priority=2 created=1
+    """)
+
+    assert outcome.plan.pipelined == outcome.plan.evictions == ()
+    assert "q/new" in {b.job for b in outcome.plan.binds}
