@@ -44,7 +44,6 @@ from scheduling.simulator import trace
 
 LISTS = ("default", "cpu100", "gpushare40", "gpuspec20", "multigpu20")
 LEVELS = (50, 60, 70, 80, 90, 95, 100, 110, 120, 130)
-FIRST_SEED = 42
 WHOLE = 1000
 BETWEEN_CHECKS = 100
 
@@ -175,7 +174,7 @@ def published(folder: Path, name: str) -> dict[str, float]:
 
 
 def measure(
-    folder: Path, name: str, *, seeds: int, demand: float, servers: int | None
+    folder: Path, name: str, *, seeds: range, demand: float, servers: int | None
 ) -> Iterator[dict[str, object]]:
     """Yield the rows of one list of pods."""
     with gzip.open(folder / "openb_node_list_gpu_node.csv.gz", "rt") as file:
@@ -183,7 +182,7 @@ def measure(
     with gzip.open(folder / f"openb_pod_list_{name}.csv.gz", "rt") as file:
         jobs = [arrival.job for arrival in trace.read_openb_pods(file)]
     asked = round(demand * sum(node.allocatable.get(GPU, 0) for node in nodes))
-    runs = [list(arrivals(jobs, seed=FIRST_SEED + i, gpus=asked)) for i in range(seeds)]
+    runs = [list(arrivals(jobs, seed=seed, gpus=asked)) for seed in seeds]
     reference = published(folder, name)
     best = statistics.mean(known_in_advance(nodes, queue) for queue in runs)
     single = [one_by_one(nodes, queue) for queue in runs]
@@ -199,7 +198,7 @@ def measure(
         "value": round(value, 3),
         "reference": reference["130"],
         "ratio": round(value / reference["130"], 4),
-        "seeds": seeds,
+        "seeds": list(seeds),
         "known_in_advance": round(best, 3),
         "by_demand": by_level,
         "reference_by_demand": reference,
@@ -213,7 +212,7 @@ def measure(
         "value": round(value, 3),
         "reference": reference["130"],
         "ratio": round(value / reference["130"], 4),
-        "seeds": seeds,
+        "seeds": list(seeds),
         "cpu_seconds_a_cycle": round(statistics.mean(s for _, s, _ in whole), 2),
         "violations": sum(v for _, _, v in whole),
     }
@@ -224,15 +223,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=42)
     parser.add_argument("--lists", default="default", help=f"of {', '.join(LISTS)}; or all")
     parser.add_argument("--demand", type=float, default=1.3)
     parser.add_argument("--servers", type=int, help="only the first so many")
     options = parser.parse_args()
     folder = traces_folder(options.traces) / "openb"
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
     names = LISTS if options.lists == "all" else options.lists.split(",")
     for name in names:
         for row in measure(
-            folder, name, seeds=options.seeds, demand=options.demand, servers=options.servers
+            folder, name, seeds=seeds, demand=options.demand, servers=options.servers
         ):
             show(row)
 

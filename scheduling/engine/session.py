@@ -136,6 +136,19 @@ class Plugin:
 
 Callback = Callable[..., Any]
 
+CALLBACK_NAMES = frozenset(CALLBACKS)
+
+
+_DEFINED: dict[type[Plugin], tuple[str, ...]] = {}
+
+
+def _defined(kind: type[Plugin]) -> tuple[str, ...]:
+    """Return the callbacks that a class of plugins defines; its instances may have others."""
+    found = _DEFINED.get(kind)
+    if found is None:
+        found = _DEFINED[kind] = tuple(name for name in CALLBACKS if hasattr(kind, name))
+    return found
+
 
 class Session:
     """One cycle: the snapshot's state, what has been decided so far, and the plugins' callbacks."""
@@ -341,17 +354,18 @@ class Session:
 
     def add_tier(self, plugins: Sequence[tuple[Plugin, PluginConfig]]) -> None:
         """Register the callbacks of one tier of plugins, as far as their flags allow."""
-        for name in CALLBACKS:
-            flag = FLAG_OF.get(name, name)
-            members: list[Callback] = []
-            for plugin, config in plugins:
-                callback = getattr(plugin, name, None)
+        tier: dict[str, list[Callback]] = {name: [] for name in CALLBACKS}
+        for plugin, config in plugins:
+            own = CALLBACK_NAMES & vars(plugin).keys()
+            for name in dict.fromkeys((*_defined(type(plugin)), *own)):
+                callback = getattr(plugin, name)
                 if callback is None:
                     continue
-                if name not in UNGATED and not is_on(config, flag):
+                if name not in UNGATED and not is_on(config, FLAG_OF.get(name, name)):
                     continue
-                members.append(callback)
+                tier[name].append(callback)
                 self.callback_owners[name].append((plugin, callback))
+        for name, members in tier.items():
             self.callbacks[name].append(members)
             self._flat[name].extend(members)
 

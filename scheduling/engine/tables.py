@@ -65,6 +65,9 @@ QUEUE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"
 QUEUE_RULES = frozenset({QUEUE_AFFINITY, QUEUE_GROUP_LIMITS})
 """Annotations of queues that decide where their tasks may run."""
 
+GpuAsk = tuple[int, int, int, tuple[object, ...], tuple[object, ...]]
+"""GPU thousandths, CPU, memory, selector, affinity: what tells typical GPU tasks apart."""
+
 ShapeKey = tuple[object, ...]
 Signature = tuple[object, ...]
 
@@ -101,6 +104,7 @@ class Shape:
         "annotations",
         "ask",
         "data_sets",
+        "gpu_ask",
         "gpu_milli",
         "image",
         "index",
@@ -135,6 +139,13 @@ class Shape:
         self.is_best_effort = all(d == PODS_DIM for d, _ in self.items)
         self.selector: tuple[tuple[str, str], ...] = tuple(sorted(role.node_selector.items()))
         self.affinity: tuple[tuple[Requirement, ...], ...] = role.node_affinity
+        self.gpu_ask: GpuAsk = (
+            gpu_milli,
+            request[CPU_DIM],
+            request[MEMORY_DIM],
+            self.selector,
+            tuple(tuple((r.key, r.operator, r.values) for r in term) for term in self.affinity),
+        )
         self.tolerations: tuple[Toleration, ...] = role.tolerations
         self.image = role.image
         self.topology_policy = role.topology_policy
@@ -714,19 +725,17 @@ def _are_same(left: tuple[Node, ...], right: tuple[Node, ...]) -> bool:
     return len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
 
 
-def _update(tables: Tables, snapshot: Snapshot) -> bool:  # noqa: C901 - two ways of comparing
+def _update(tables: Tables, snapshot: Snapshot) -> bool:
     """Bring the tables to the snapshot's jobs; False if they must be read again as a whole."""
     known = tables.resources.index
     old_jobs = tables.jobs
     old, ids = tables.job_ids, _ids(snapshot.jobs)
-    if len(old) == len(ids):
-        changed = np.flatnonzero(old != ids)
-        gone, new = changed, changed
-        if len(changed) > len(ids) // 8:  # shifted rather than changed in place
-            gone, new = np.flatnonzero(~np.isin(old, ids)), np.flatnonzero(~np.isin(ids, old))
-    elif (old[: len(ids)] == ids[: len(old)]).all():  # some more, or some less, at the end
-        gone, new = np.arange(len(ids), len(old)), np.arange(len(old), len(ids))
-    else:
+    common = min(len(old), len(ids))
+    changed = np.flatnonzero(old[:common] != ids[:common])
+    if len(changed) <= common // 8:
+        gone = np.concatenate((changed, np.arange(common, len(old))))
+        new = np.concatenate((changed, np.arange(common, len(ids))))
+    else:  # shifted rather than changed in place
         gone, new = np.flatnonzero(~np.isin(old, ids)), np.flatnonzero(~np.isin(ids, old))
     new_jobs = [snapshot.jobs[i] for i in new]
     for job in new_jobs:

@@ -12,11 +12,8 @@ import numpy as np
 from scheduling.engine.devices import WHOLE
 from scheduling.engine.journal import Entry
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools, Int64, Shape
+from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools, GpuAsk, Int64, Shape
 from scheduling.engine.types import PluginConfig
-
-Ask = tuple[int, int, int, tuple[object, ...], tuple[object, ...]]
-"""GPU thousandths, CPU, memory, selector, affinity: what tells typical tasks apart."""
 
 
 class Fragmentation(Plugin):
@@ -56,14 +53,13 @@ class Fragmentation(Plugin):
     def typical(self) -> Typical | None:
         """What typical tasks ask for; None where none of them asks for GPUs."""
         tables = self.session.tables
-        counts: Counter[Ask] = Counter()
-        shapes: dict[Ask, Shape] = {}
+        counts: Counter[GpuAsk] = Counter()
+        shapes: dict[GpuAsk, Shape] = {}
         for index, count in tables.device_tasks.items():
             shape = tables.shapes[index]
             if shape.gpu_milli:
-                ask = _ask_of(shape)
-                counts[ask] += count
-                shapes[ask] = shape
+                counts[shape.gpu_ask] += count
+                shapes[shape.gpu_ask] = shape
         most = int(self.number("fragmentation.shapes", 32))
         asks = heapq.nsmallest(most, counts, key=lambda ask: (-counts[ask], ask))
         if not asks:
@@ -144,15 +140,15 @@ class Fragmentation(Plugin):
 class Typical:
     """The typical tasks, laid out so that one look-up tells how many could run on a node."""
 
-    def __init__(self, asks: list[tuple[Ask, int, Bools | None]], *, stranded: float) -> None:
+    def __init__(self, asks: list[tuple[GpuAsk, int, Bools | None]], *, stranded: float) -> None:
         """Sum up the tasks' weights below each pair of amounts of CPU and memory."""
         self.stranded = stranded
         all_tasks = sum(count for _, count, _ in asks)
         gpus = sum(ask[0] * count for ask, count, _ in asks)
         self.gpus_by_cpu = gpus / max(sum(ask[1] * count for ask, count, _ in asks), 1)
         self.gpus_by_memory = gpus / max(sum(ask[2] * count for ask, count, _ in asks), 1)
-        self.cpus: Int64 = np.unique(np.array([ask[1] for ask, _, _ in asks], dtype=np.int64))
-        self.memories: Int64 = np.unique(np.array([ask[2] for ask, _, _ in asks], dtype=np.int64))
+        self.cpus: Int64 = np.array(sorted({ask[1] for ask, _, _ in asks}), dtype=np.int64)
+        self.memories: Int64 = np.array(sorted({ask[2] for ask, _, _ in asks}), dtype=np.int64)
         groups: dict[tuple[object, ...], int] = {}
         masks: list[Bools | None] = []
         needs: list[int] = []
@@ -194,12 +190,6 @@ class Typical:
             lasting = np.minimum(cpu * self.gpus_by_cpu, memory * self.gpus_by_memory)
             result -= self.stranded * np.maximum(total - lasting, 0.0)
         return result
-
-
-def _ask_of(shape: Shape) -> Ask:
-    affinity = tuple(tuple((r.key, r.operator, r.values) for r in term) for term in shape.affinity)
-    request = shape.request
-    return shape.gpu_milli, request[CPU_DIM], request[MEMORY_DIM], shape.selector, affinity
 
 
 def _taken(left: Int64, needs: int) -> Int64:
