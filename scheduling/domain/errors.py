@@ -24,15 +24,6 @@ class StaleSessionError(Exception):
         super().__init__(f"node {node_id}: session {session_id} is not the current one")
 
 
-class PoisonJobError(Exception):
-    """A job's rows cannot be read as a job; it is to be set aside, not the cycle."""
-
-    def __init__(self, job_id: UUID, detail: str) -> None:
-        """Say which job and what was wrong."""
-        super().__init__(f"job {job_id}: {detail}")
-        self.job_id = job_id
-
-
 class InconsistentJobError(Exception):
     """A job's rows contradict one another; nothing is changed, and `check_invariants` says more."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
+from scheduling.domain import quarantine
 from scheduling.domain import snapshot as snapshots
 from scheduling.domain.queue_changes import (
     QueueEdit,
@@ -24,7 +25,6 @@ from scheduling.domain.queue_changes import (
 )
 from scheduling.engine import types as engine
 from scheduling.engine.config import DEFAULT_CONFIG, parse_config
-from scheduling.engine.cycle import plan
 from scheduling.models import Cluster, Job, Queue
 from scheduling.spec.job_spec import GPU_RESOURCE
 from scheduling.spec.queue_tree import note_overcommitted
@@ -160,7 +160,10 @@ def _compare(
     """Plan the snapshot as it is and with other queues; say what differs."""
     wanted = {queue.name: queue for queue in queues}
     config = _config(next(iter(tree.values())).cluster_id)
-    plans = (plan(before, config), plan(replace(before, queues=queues), config))
+    # A job that makes planning fail is left out of both, as the scheduler leaves it out.
+    now = quarantine.plan(before, config)
+    then = quarantine.plan(replace(now.snapshot, queues=queues), config)
+    before, plans = now.snapshot, (now.plan, then.plan)
     names = _Names(actor, before.jobs)
     borrowed = _newly_borrowed(before, wanted, *plans)
     starts = _placed(plans[1]) - _placed(plans[0])

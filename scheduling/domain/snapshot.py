@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 
 from scheduling.domain import placement_rules
-from scheduling.domain.errors import IncompleteSnapshotError, PoisonJobError
+from scheduling.domain.errors import IncompleteSnapshotError
 from scheduling.domain.jobs import PRIORITY_CLASSES
 from scheduling.domain.lifecycle_views import job_view
 from scheduling.domain.quota_walls import walls_of
@@ -86,6 +86,8 @@ class SnapshotCache:
     jobs: dict[UUID, engine.Job] = field(default_factory=dict)
     versions: dict[str, int] = field(default_factory=dict)
     """Job key -> version of its row when it was read."""
+    unreadable: dict[UUID, str] = field(default_factory=dict)
+    """Jobs whose rows make no job, and what is wrong; what they hold counts, they want nothing."""
     rules: tuple[Rule, ...] = ()
     network_tiers: str = "[]"
     domains: tuple[engine.HyperNode, ...] = ()
@@ -128,11 +130,6 @@ class SnapshotCache:
     def has_devices(self) -> bool:
         """Whether any node has devices, so that tasks may hold some."""
         return any(node.devices for node in self.nodes.values())
-
-    def forget_job(self, job_id: UUID) -> None:
-        """Leave a job out until its row changes."""
-        self.jobs.pop(job_id, None)
-        self.snapshot = None
 
     def _assemble(
         self,
@@ -230,13 +227,16 @@ class SnapshotCache:
         self.versions.update({str(job.id): job.version for job in jobs})
         for job_id in gone:
             self.versions.pop(str(job_id), None)
-        values = job_values(
+        values, unreadable = job_values(
             jobs,
             self.rules,
             self.jobs,
             have_devices=self.has_devices,
             have_cpu_sets=any(node.numa for node in self.nodes.values()),
         )
+        for key in gone | values.keys():
+            self.unreadable.pop(key, None)
+        self.unreadable.update(unreadable)
         budgets = {key: placement_rules.budget_of(job) for key, job in values.items()}
         for key in gone | {key for key, budget in budgets.items() if budget is None}:
             self.budgets.pop(key, None)
@@ -417,21 +417,26 @@ def job_values(
     *,
     have_devices: bool = True,
     have_cpu_sets: bool = True,
-) -> dict[UUID, engine.Job]:
-    """Return jobs as the engine knows them, with three queries however many they are."""
+) -> tuple[dict[UUID, engine.Job], dict[UUID, str]]:
+    """Return jobs as the engine knows them, with three queries however many they are.
+
+    The second part says what is wrong with those of them that could not be read.
+    """
     if not jobs:
-        return {}
+        return {}, {}
     roles: defaultdict[UUID, list[Role]] = defaultdict(list)
     for role in Role.objects.filter(job__in=jobs).order_by("job", "position"):
         roles[role.job_id].append(role)
     tasks = _tasks_by_job(jobs, have_devices=have_devices, have_cpu_sets=have_cpu_sets)
-    values = {}
+    values, unreadable = {}, {}
     for job in jobs:
         try:
-            values[job.id] = job_value(job, roles[job.id], tasks[job.id], rules, known.get(job.id))
+            value = job_value(job, roles[job.id], tasks[job.id], rules, known.get(job.id))
         except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
-            raise PoisonJobError(job.id, f"{type(error).__name__}: {error}") from error
-    return values
+            unreadable[job.id] = f"{type(error).__name__}: {error}"
+            value = _held_only(job, roles[job.id], tasks[job.id])
+        values[job.id] = value
+    return values, unreadable
 
 
 TaskColumns = tuple[
@@ -517,6 +522,34 @@ def job_value(
         annotations=spec.get("annotations") or {},
         topology=placement_rules.topology_rule(spec.get("network_topology")),
         sub_groups=partitions.sub_groups,
+    )
+
+
+def _held_only(job: Job, roles: list[Role], tasks: Iterable[TaskColumns]) -> engine.Job:
+    """Return what counts of a job that cannot be read: what it holds, which nobody may take."""
+    names = {role.id: role.name for role in roles}
+    values = (_task_value(row, names[row[2]]) for row in tasks)
+    return engine.Job(
+        key=str(job.id),
+        name=job.name,
+        queue=job.queue.name,
+        roles=tuple(
+            engine.Role(
+                name=role.name,
+                request=role.request,
+                replicas=role.replicas,
+                min_available=role.min_available,
+                preemptable=False,
+            )
+            for role in roles
+        ),
+        tasks=tuple(value for value in values if value.node is not None),
+        min_available=job.min_available,
+        owner=str(job.owner_id),
+        created_at=job.created_at.timestamp(),
+        phase=engine.GangPhase(job.gang_phase),
+        is_runnable=False,
+        preemptable=False,
     )
 
 

@@ -11,20 +11,18 @@ import gc
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from uuid import UUID
 
 import structlog
 
 from scheduling.domain import apply_plan, cycles, leases, quarantine, refused_plans
 from scheduling.domain.clock import database_now
-from scheduling.domain.errors import LeaseLostError, PoisonJobError
 from scheduling.domain.garbage import without_collecting
 from scheduling.domain.launches import scheduler_scope
 from scheduling.domain.refused_plans import Mended
 from scheduling.domain.snapshot import SnapshotCache
 from scheduling.engine import cycle
-from scheduling.engine.types import Job, Plan, Snapshot
+from scheduling.engine.types import Plan, Snapshot
 from tenants.domain import notify
 from worker.loops.base import HeldLease
 
@@ -125,12 +123,10 @@ class SchedulerLoop:
     def _cycle(self, lease: HeldLease) -> None:
         begun = time.perf_counter()
         now = database_now()
-        try:
-            snapshot = self._cache.refresh(self.cluster_id, now)
-        except PoisonJobError as poison:
+        snapshot = self._cache.refresh(self.cluster_id, now)
+        if self._cache.unreadable:
             with leases.fenced(scope=lease.scope, epoch=lease.epoch):
-                quarantine.strike(job_id=poison.job_id, error=str(poison), now=now)
-            return
+                quarantine.strike_unreadable(self._cache.unreadable, now=now)
         read = time.perf_counter()
         mended, error = self._plan(snapshot, lease)
         plan = mended.plan
@@ -167,17 +163,21 @@ class SchedulerLoop:
     def _plan(self, snapshot: Snapshot, lease: HeldLease) -> tuple[Mended, str]:
         """Return what may be applied of a plan, and what was wrong with the first try."""
         config = self._configuration.current(lease.scope, lease.epoch)
-        try:
-            plan = cycle.plan(snapshot, config, memo=self._memo)
-        except LeaseLostError:
-            raise
-        except Exception as error:  # a poison job: find it, count it, go on without it
-            log.exception("planning_failed", cluster=str(self.cluster_id))
-            self._memo = cycle.Memo()
-            plan = self._plan_without_poison(snapshot, lease, error)
-            return self._checked(snapshot, plan, lease), f"{type(error).__name__}: {error}"
-        mended = self._checked(snapshot, plan, lease)
-        return mended, mended.summary
+        sound = quarantine.plan(snapshot, config, memo=self._memo)
+        if sound.poison is None:
+            mended = self._checked(snapshot, sound.plan, lease)
+            return mended, mended.summary
+        self._memo = cycle.Memo()
+        error = f"{type(sound.error).__name__}: {sound.error}"
+        log.error(
+            "planning_failed",
+            cluster=str(self.cluster_id),
+            job=sound.poison.key,
+            exc_info=sound.error,
+        )
+        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
+            quarantine.strike(job_id=UUID(sound.poison.key), error=error, now=database_now())
+        return self._checked(sound.snapshot, sound.plan, lease), error
 
     def _checked(self, snapshot: Snapshot, plan: Plan, lease: HeldLease) -> Mended:
         """Return what the independent check lets through; strike the jobs that are to blame."""
@@ -199,25 +199,3 @@ class SchedulerLoop:
                 for key, code in mended.guilty.items():
                     quarantine.strike(job_id=UUID(key), error=f"plan refused: {code}", now=now)
         return mended
-
-    def _plan_without_poison(self, snapshot: Snapshot, lease: HeldLease, error: Exception) -> Plan:
-        config = self._configuration.current(lease.scope, lease.epoch)
-
-        def is_sound(jobs: tuple[Job, ...]) -> bool:
-            try:
-                cycle.plan(replace(snapshot, jobs=jobs), config)
-            except Exception:  # noqa: BLE001 -- any failure of planning is what is looked for
-                return False
-            return True
-
-        poison = quarantine.find(snapshot.jobs, is_sound)
-        if poison is None:
-            raise error
-        with leases.fenced(scope=lease.scope, epoch=lease.epoch):
-            quarantine.strike(
-                job_id=UUID(poison.key),
-                error=f"{type(error).__name__}: {error}",
-                now=database_now(),
-            )
-        rest = tuple(job for job in snapshot.jobs if job is not poison)
-        return cycle.plan(replace(snapshot, jobs=rest), config)

@@ -79,16 +79,20 @@ def test_poison_job_is_set_aside_and_the_others_go_on(site: Site, scheduler: Sch
 
 
 def test_unreadable_rows_of_a_job_are_set_aside(site: Site, scheduler: SchedulerLoop) -> None:
-    """A job whose spec cannot be read gets its strikes, then the others are planned again."""
+    """A job whose spec cannot be read gets its strikes; the first cycle places the others."""
     site.node()
-    broken, sound = site.submit(), site.submit()
-    Job.objects.filter(id=broken.id).update(spec={"roles": "none"})
+    runs = site.started()
+    waits, sound = site.submit(), site.submit()
+    Job.objects.filter(id__in=[runs.id, waits.id]).update(spec={"roles": "none"})
 
+    turn(site, scheduler)
+    assert len(site.live(sound)) == 1
     for _ in range(4):
         turn(site, scheduler)
 
-    assert fresh(broken).quarantine_strikes == 3
-    assert len(site.live(sound)) == 1
+    assert fresh(waits).quarantine_strikes == fresh(runs).quarantine_strikes == 3
+    assert fresh(waits).reason_code == "quarantined"
+    assert len(site.live(runs)) == 1
 
 
 def test_refused_plan_is_not_applied(

@@ -5,7 +5,9 @@ import pytest
 from scheduling.domain import queues
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.domain.queue_preview import Preview
-from scheduling.models import Cluster, Node, Queue
+from scheduling.engine import cycle
+from scheduling.engine.types import Plan, Snapshot
+from scheduling.models import Cluster, Job, Node, Queue
 from tenants.domain.errors import Conflict, Denied, Invalid
 from tenants.models import AuditRow, GrantRole, OutboxRow
 from tests.factories.rivals import Rivals
@@ -51,6 +53,31 @@ def test_weight_moves_shares(rivals: Rivals) -> None:
     assert preview.warnings == ()
     assert Queue.objects.get(id=rivals.speech.id).weight == 1
     assert (AuditRow.objects.count(), OutboxRow.objects.count()) == before
+
+
+def test_poison_job_is_left_out(rivals: Rivals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that makes planning fail breaks no preview: the others are planned without it."""
+    whole = cycle.plan
+
+    def plan(snapshot: Snapshot, *args: object, **kwargs: object) -> Plan:
+        if any(job.name == "speech-2-0" for job in snapshot.jobs):
+            raise ZeroDivisionError("a bug")
+        return whole(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
+
+    monkeypatch.setattr(cycle, "plan", plan)
+    preview = rivals.preview(rivals.site.admin, rivals.speech, weight=3)
+
+    assert "speech-2-1" in [effect.job for effect in preview.starts]
+    assert "speech-2-0" not in [effect.job for effect in preview.starts]
+
+
+def test_unreadable_job_is_left_out(rivals: Rivals) -> None:
+    """A job whose rows make none breaks no preview."""
+    Job.objects.filter(name="speech-2-0").update(spec={"roles": "none"})
+
+    preview = rivals.preview(rivals.site.admin, rivals.speech, weight=3)
+
+    assert "speech-2-1" in [effect.job for effect in preview.starts]
 
 
 def test_no_effect_is_empty(rivals: Rivals) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduling.domain import jobs, nodes, snapshot
-from scheduling.domain.errors import IncompleteSnapshotError, PoisonJobError
+from scheduling.domain.errors import IncompleteSnapshotError
 from scheduling.engine import types as engine
 from scheduling.engine.types import TaskState
 from scheduling.models import ImageRule, Job, Node, Task
@@ -145,15 +145,34 @@ def test_incomplete_rows_are_refused(site: Site) -> None:
         snapshot.build(site.cluster.id, site.now)
 
 
-def test_unreadable_job_is_named(site: Site) -> None:
-    """A job whose spec is not one is named, so that it can be set aside."""
-    job = site.submit()
+def test_unreadable_job_is_named_and_wants_nothing(site: Site) -> None:
+    """A job whose spec is not one is named, so that it can be set aside; the others are read."""
+    broken, sound = site.submit(), site.submit()
+    Job.objects.filter(id=broken.id).update(spec={"roles": "none"})
+
+    found = refresh(site)
+
+    assert list(site.cache.unreadable) == [broken.id]
+    assert (named(found, broken).tasks, named(found, broken).is_runnable) == ((), False)
+    assert len(named(found, sound).tasks) == 1
+
+
+def test_unreadable_job_keeps_what_it_holds(site: Site) -> None:
+    """What runs of it stays where it is, in its size, and may not be evicted."""
+    site.node()
+    job = site.started(role(replicas=2))
+    held = named(refresh(site), job)
+    spec = Job.objects.get(id=job.id).spec
     Job.objects.filter(id=job.id).update(spec={"roles": "none"})
 
-    with pytest.raises(PoisonJobError) as caught:
-        refresh(site)
+    now = named(refresh(site), job)
 
-    assert caught.value.job_id == job.id
+    assert [(one.key, one.node) for one in now.tasks] == [(t.key, t.node) for t in held.tasks]
+    assert [one.request for one in now.roles] == [one.request for one in held.roles]
+    assert not now.roles[0].preemptable
+    Job.objects.filter(id=job.id).update(spec=spec)
+    assert named(refresh(site), job) == held
+    assert site.cache.unreadable == {}
 
 
 def test_quarantined_job_is_left_out(site: Site) -> None:
