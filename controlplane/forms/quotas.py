@@ -35,7 +35,7 @@ FIELDS = (
     Field("gpu", QuotaResource.GPU, _("GPUs"), "8"),
     Field("cpu", QuotaResource.CPU, _("CPUs"), "64"),
     Field("memory", QuotaResource.MEMORY, _("Memory"), "512Gi"),
-    Field("storage", QuotaResource.STORAGE, _("Storage of files"), "1Ti"),
+    Field("storage", QuotaResource.STORAGE, _("Storage of files, logs not counted"), "1Ti"),
 )
 LABELS = {one.resource: one.label for one in FIELDS}
 
