@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -24,6 +24,7 @@ CHECKS = int(os.environ.get("TERRACE_ORACLE_CHECKS", "0"))
 ONLY = os.environ.get("TERRACE_WALLS_CHANNELS", "")
 """Words that begin the names of the channels to ask, separated by commas; all without it."""
 EXAMPLES = 3
+TOLD_EVERY = 5_000
 SHARE = 3
 """In a run of the tests every third channel is asked of an organisation."""
 
@@ -52,11 +53,22 @@ def ask(built: Built, channels: Iterable[str]) -> int:
     return checks
 
 
+def _be_patient() -> None:
+    """Let a busy machine think between two queries for longer than a web process may."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        cursor.execute("SET LOCAL statement_timeout = 0")
+
+
 @pytest.mark.django_db
 def test_whatever_is_asked_the_tree_says_who_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Lists, details, counts, searches, exports, live regions and logs agree with the oracle."""
     turns = itertools.count()
     done = [0]
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(text, flush=True)  # noqa: T201 - what the target is run for
 
     @settings(
         max_examples=10**6 if CHECKS else EXAMPLES,
@@ -70,15 +82,18 @@ def test_whatever_is_asked_the_tree_says_who_sees_it(capsys: pytest.CaptureFixtu
             return
         explain.WARM.forget()
         with transaction.atomic():
+            _be_patient()
             built = build(organisation)
+            before = done[0] // TOLD_EVERY
             done[0] += ask(built, chosen(next(turns)))
             transaction.set_rollback(True)
+        if CHECKS and done[0] // TOLD_EVERY > before:
+            tell(f"{done[0]} checks")
 
     check()
 
     if CHECKS:
-        with capsys.disabled():
-            print(f"\n{done[0]} checks of {next(turns)} organisations")  # noqa: T201 - the figure
+        tell(f"{done[0]} checks of {next(turns)} organisations")
     assert done[0] >= CHECKS
 
 
