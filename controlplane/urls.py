@@ -8,3 +8,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("accounts/", include("allauth.urls")),
     path("", include("controlplane.pages.urls")),
 ]
+
+handler500 = "controlplane.pages.failed.server_error"

@@ -23,7 +23,7 @@ def chart(found: ClusterMap) -> Chart:
     """Draw a heat map; a GPU without a measurement is a gap, never zero."""
     loads = [load for load in found.loads if load.slots]
     width = max((len(load.slots) for load in loads), default=0)
-    names = [load.node.name for load in loads]
+    names = [_name(load) for load in loads]
     links = [_padded(_links(load), width) for load in loads]
     return Chart(
         title=_("GPUs by node"),
