@@ -175,6 +175,15 @@ def _wake(unit_id: UUID) -> None:
 # --- refusing -------------------------------------------------------------------------------------
 
 
+ANY_AROUND = """EXISTS (
+    SELECT FROM scheduling_quotalimit AS limited
+    JOIN scheduling_quota AS quota ON quota.id = limited.quota_id
+    JOIN tenants_orgclosure AS link ON link.ancestor_id = quota.unit_id
+    WHERE link.descendant_id = %s
+)"""
+"""Whether there is any quota at or above a unit, as a part of another question."""
+
+
 def require_room_to_submit(
     *, unit_id: UUID, owner_id: UUID, spec: JobSpec, moved_job: UUID | None = None
 ) -> None:

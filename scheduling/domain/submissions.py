@@ -11,7 +11,6 @@ from uuid import UUID
 from django.db import IntegrityError, connection, transaction
 
 from scheduling.domain import job_secrets, quotas
-from scheduling.domain.bulk_rows import next_ids
 from scheduling.domain.garbage import without_collecting
 from scheduling.domain.transitions import Batch
 from scheduling.lifecycle.states import FINISHED_PHASES
@@ -21,6 +20,7 @@ from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.domain import access, audit
 from tenants.domain.access import Actor, Verb
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, Problem
+from tenants.models import AuditRow, OrgUnit
 
 POD = 1000
 """What one task asks of `pods`."""
@@ -51,15 +51,16 @@ def submit_job(
             or the code is not there.
         Conflict: a live job of the same unit has this name.
     """
-    target = queue or queue_named(actor=actor, name=spec.queue)
-    _require_may_submit(actor, target)
+    target, above = (queue, None) if queue else _named(actor, spec.queue)
+    _require_may_submit(actor, target, above)
     _require_priority_right(actor, spec, target)
     try:
         with transaction.atomic():
-            target = _held_queue(target)
-            _require_allowance(actor, spec, target)
+            held = _hold_queue(target, roles=len(spec.roles))
+            target = held.queue
+            _require_allowance(actor, spec, target, is_counted=held.has_quotas)
             _require_code(actor, code_file_id)
-            (job,) = _insert(actor, [spec], target, now=now, request_id=request_id)
+            (job,) = _insert(actor, [spec], held, now=now, request_id=request_id)
             if code_file_id is not None:
                 JobFile.objects.filter(id=code_file_id, job__isnull=True).update(job=job)
     except IntegrityError as error:
@@ -139,8 +140,8 @@ class _Submissions:
 
     def _gate(self, name: str) -> Queue | DomainError:
         try:
-            queue = queue_named(actor=self.actor, name=name)
-            _require_may_submit(self.actor, queue)
+            queue, above = _named(self.actor, name)
+            _require_may_submit(self.actor, queue, above)
         except DomainError as error:
             return error
         return queue
@@ -154,7 +155,8 @@ class _Submissions:
     def _submit(self, queue: Queue, part: list[tuple[int, JobSpec]]) -> dict[int, Submitted]:
         try:
             with without_collecting(), transaction.atomic():
-                return self._insert(_held_queue(queue), part)
+                roles = sum(len(spec.roles) for _, spec in part)
+                return self._insert(_hold_queue(queue, roles=roles), part)
         except IntegrityError as error:
             if len(part) == 1:
                 (index, spec) = part[0]
@@ -163,7 +165,8 @@ class _Submissions:
         except Invalid as error:  # the queue was closed, or got a queue below, meanwhile
             return dict.fromkeys((index for index, _ in part), error)
 
-    def _insert(self, queue: Queue, part: list[tuple[int, JobSpec]]) -> dict[int, Submitted]:
+    def _insert(self, held: _Held, part: list[tuple[int, JobSpec]]) -> dict[int, Submitted]:
+        queue = held.queue
         names = {spec.name for _, spec in part}
         live = Job.objects.filter(unit_id=queue.unit_id, name__in=names)
         taken = set(live.exclude(phase__in=FINISHED_PHASES).values_list("name", flat=True))
@@ -174,7 +177,8 @@ class _Submissions:
                 results[index] = _name_taken(spec.name, queue)
                 continue
             try:
-                _require_allowance(self.actor, spec, queue, is_counted=len(part) == 1)
+                is_counted = held.has_quotas and len(part) == 1
+                _require_allowance(self.actor, spec, queue, is_counted=is_counted)
             except (Denied, Invalid) as error:
                 results[index] = error
                 continue
@@ -183,7 +187,7 @@ class _Submissions:
         jobs = _insert(
             self.actor,
             [spec for _, spec in accepted],
-            queue,
+            held,
             # A moment apart, so that they start in the order in which they were given.
             now=self.now + timedelta(microseconds=part[0][0]),
             request_id=self.request_id,
@@ -217,23 +221,69 @@ def queue_named(*, actor: Actor, name: str) -> Queue:
     Raises:
         Invalid: there is none, or none that the actor may know of.
     """
-    visible = Queue.objects.visible_to(access.reads(actor, Verb.QUEUE_READ))
-    queue = visible.filter(name=name).select_related("unit").order_by("created_at").first()
-    if queue is None:
-        raise Invalid([Problem("queue", "queue_missing", {"queue": name})])
-    return queue
+    return _named(actor, name)[0]
 
 
-def _require_may_submit(actor: Actor, queue: Queue) -> None:
+QUEUE_FIELDS = ("id", "cluster_id", "unit_id", "parent_id", "name", "state", "created_at")
+UNIT_FIELDS = ("id", "parent_id", "tenant_id", "name", "kind")
+QUEUES_NAMED = f"""
+SELECT {", ".join(f"queue.{name}" for name in QUEUE_FIELDS)},
+    {", ".join(f"unit.{name}" for name in UNIT_FIELDS)},
+    ARRAY(SELECT ancestor_id FROM tenants_orgclosure WHERE descendant_id = queue.unit_id)
+FROM scheduling_queue AS queue LEFT JOIN tenants_orgunit AS unit ON unit.id = queue.unit_id
+WHERE queue.name = %s ORDER BY queue.created_at
+"""  # noqa: S608 -- the columns above
+"""The queues of a name, one in each cluster, their units and all units above those."""
+
+
+def _named(actor: Actor, name: str) -> tuple[Queue, list[UUID]]:
+    """Return the queue that a spec names, as `queue_named`, and the units at and above its own.
+
+    Each submission asks it: as text, so that it is not put together anew each time.
+    """
+    scope = access.reads(actor, Verb.QUEUE_READ)
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUES_NAMED, [name])
+        rows = cursor.fetchall()
+    for row in rows:
+        above: list[UUID] = row[-1]
+        if not scope.sees_everything and scope.readable_units.isdisjoint(above):
+            continue
+        queue = Queue.from_db("default", QUEUE_FIELDS, row[: len(QUEUE_FIELDS)])
+        if queue.unit_id is not None:
+            queue.unit = OrgUnit.from_db("default", UNIT_FIELDS, row[len(QUEUE_FIELDS) : -1])
+        return queue, above
+    raise Invalid([Problem("queue", "queue_missing", {"queue": name})])
+
+
+def _require_may_submit(actor: Actor, queue: Queue, above: list[UUID] | None) -> None:
     if queue.unit_id is None:
         raise Invalid([Problem("queue", "queue_not_leaf", {"queue": queue.name, "children": 1})])
-    access.require(actor, Verb.JOB_CREATE, queue.unit_id, what="queue")
+    access.require(actor, Verb.JOB_CREATE, queue.unit_id, above=above, what="queue")
     if actor.user_id is None:
         raise Invalid([Problem("owner", "owner_missing")])
 
 
-def _held_queue(queue: Queue) -> Queue:
-    """Lock a queue FOR SHARE, see that it takes jobs now, and return it.
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A locked queue that takes jobs, and what was asked with it."""
+
+    queue: Queue
+    has_quotas: bool
+    """Whether any quota is around its unit."""
+    role_ids: list[int]
+    """Fresh ids for the roles that are to come."""
+
+
+AROUND = f"""
+SELECT (SELECT count(*) FROM scheduling_queue WHERE parent_id = %s), {quotas.ANY_AROUND},
+    ARRAY(SELECT nextval(pg_get_serial_sequence('scheduling_role', 'id'))
+          FROM generate_series(1, %s))
+"""  # noqa: S608 -- no value in it
+
+
+def _hold_queue(queue: Queue, *, roles: int) -> _Held:
+    """Lock a queue FOR SHARE, see that it takes jobs now, and take ids for so many roles.
 
     Many submit at once. Who closes the queue or gives it a queue below waits until we have
     committed and finds our job; if they came first we wait, and find what they did. Django knows
@@ -248,16 +298,16 @@ def _held_queue(queue: Queue) -> Queue:
         if row is None:
             raise Invalid([Problem("queue", "queue_missing", {"queue": queue.name})])
         state, unit_id = row
-        cursor.execute("SELECT count(*) FROM scheduling_queue WHERE parent_id = %s", [queue.id])
-        (children,) = cursor.fetchone()
+        cursor.execute(AROUND, [queue.id, unit_id, roles])
+        children, has_quotas, role_ids = cursor.fetchone()
     if children:
         params: dict[str, str | int | float] = {"queue": queue.name, "children": children}
         raise Invalid([Problem("queue", "queue_not_leaf", params)])
     if state != QueueState.OPEN:
         raise Invalid([Problem("queue", "queue_closed", {"queue": queue.name, "state": state})])
     if unit_id != queue.unit_id:
-        return Queue.objects.select_related("unit").get(id=queue.id)
-    return queue
+        queue = Queue.objects.select_related("unit").get(id=queue.id)
+    return _Held(queue, has_quotas, role_ids)
 
 
 def _require_allowance(
@@ -293,13 +343,13 @@ def priority_of(spec: JobSpec) -> int:
 
 
 def _insert(
-    actor: Actor, specs: Sequence[JobSpec], queue: Queue, *, now: datetime, request_id: str
+    actor: Actor, specs: Sequence[JobSpec], held: _Held, *, now: datetime, request_id: str
 ) -> list[Job]:
     """Insert jobs of one queue with their roles, tasks, history, audit and outbox rows."""
     if not specs:
         return []
     batch = Batch(now=now, actor_label=actor.label)
-    role_ids = iter(next_ids(Role, sum(len(spec.roles) for spec in specs)))
+    queue, role_ids = held.queue, iter(held.role_ids)
     jobs = []
     for position, spec in enumerate(specs):
         at = now + timedelta(microseconds=position)
@@ -312,8 +362,7 @@ def _insert(
         for role in roles:
             work.create_tasks(role, 0, role.replicas)
         jobs.append(job)
-    batch.flush()
-    audit.record_many(
+    records = audit.rows_of(
         actor=actor,
         acts=[
             audit.Act(
@@ -328,6 +377,8 @@ def _insert(
         now=now,
         request_id=request_id,
     )
+    batch.insert_alongside(records, AuditRow)
+    batch.flush()
     return jobs
 
 

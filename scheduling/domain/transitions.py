@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import connection, models, transaction
 
 from scheduling.domain import holds, topics
-from scheduling.domain.bulk_rows import copy_rows, notify_each, update_rows
+from scheduling.domain.bulk_rows import Group, insert_groups, update_rows
 from scheduling.domain.errors import InconsistentJobError
 from scheduling.domain.lifecycle_views import (
     COUNTER_NAMES,
@@ -201,7 +201,8 @@ class JobWork:
         self.job = job
         self.is_new = is_new
         self.is_resized = False
-        self._as_read = [(row, fields, _read(row, fields)) for row, fields in self._rows(roles)]
+        known = [] if is_new else self._rows(roles)
+        self._as_read = [(row, fields, _read(row, fields)) for row, fields in known]
         self.roles = {role.id: role for role in roles}
         self.delayed = delayed
         self.tasks: dict[int, Task] = {}
@@ -730,6 +731,11 @@ class Batch:
         self.messages: list[outbox.Message] = []
         self.hints: list[topics.Hint] = []
         self._after_attempts: list[Callable[[], None]] = []
+        self._alongside: list[Group] = []
+
+    def insert_alongside(self, rows: Sequence[object], model: type[models.Model]) -> None:
+        """Insert rows of another table with the flush, in the same statement if all are few."""
+        self._alongside.append((rows, model))
 
     def write_first(self, write: Callable[[], None]) -> None:
         """Call `write` in the flush, once the new attempts are there and before the rest."""
@@ -770,19 +776,29 @@ class Batch:
         for work in works:
             self._prepare(work)
         new = [work for work in works if work.is_new]
-        copy_rows([work.job for work in new])
-        copy_rows([role for work in new for role in work.roles.values()])
-        copy_rows([task for work in works for task in work.new_tasks])
-        copy_rows([one for work in works for one in work.new_attempts], Attempt)
+        groups: list[Group] = [
+            ([work.job for work in new], Job),
+            ([role for work in new for role in work.roles.values()], Role),
+            ([task for work in works for task in work.new_tasks], Task),
+            ([one for work in works for one in work.new_attempts], Attempt),
+        ]
+        if self._after_attempts or any(work.new_delayed for work in works):
+            insert_groups(groups)  # what follows looks for them
+            groups = []
         for write in self._after_attempts:
             write()
         update_rows([t for w in works for t in _versioned(w.changed_tasks)], TASK_FIELDS)
         update_rows([a for w in works for a in _versioned(w.changed_attempts)], ATTEMPT_FIELDS)
         self._update_jobs([work for work in works if not work.is_new])
-        copy_rows([line for work in works for line in work.history], History)
         self._write_delayed(works)
         holds.release([attempt.id for work in works for attempt in work.ended], now=self.now)
-        self._announce(works)
+        messages = self._messages(works)
+        groups += [
+            ([line for work in works for line in work.history], History),
+            ([_outbox_line(message, self.now) for message in messages], OutboxRow),
+            *self._alongside,
+        ]
+        insert_groups(groups, _wakes(messages, works))
 
     def _update_jobs(self, works: list[JobWork]) -> None:
         """Write the columns that differ from what was read; the large spec hardly ever does."""
@@ -820,12 +836,14 @@ class Batch:
             for row in work.new_delayed:
                 if row.task is not None and row.task.pk is None:
                     row.task = Task.objects.get(role=row.task.role, index=row.task.index)
-        DelayedAction.objects.bulk_create(row for work in works for row in work.new_delayed)
+        fresh = [row for work in works for row in work.new_delayed]
+        if fresh:
+            DelayedAction.objects.bulk_create(fresh)
         gone = [row.id for work in works for row in work.dropped_delayed]
         if gone:
             DelayedAction.objects.filter(id__in=gone).update(state="dropped")
 
-    def _announce(self, works: list[JobWork]) -> None:
+    def _messages(self, works: list[JobWork]) -> list[outbox.Message]:
         messages = [*self.messages]
         hints = [*self.hints]
         for work in works:
@@ -835,12 +853,16 @@ class Batch:
         message = topics.message(hints)
         if message is not None:
             messages.append(message)
-        copy_rows([_outbox_line(message, self.now) for message in messages], OutboxRow)
-        notify_each(
-            {(notify.OUTBOX, "") for one in messages if one.node_id is None}
-            | {(notify.NODE, str(one.node_id)) for one in messages if one.node_id}
-            | {(notify.SCHEDULE, str(w.job.queue.cluster_id)) for w in works if w.wants_a_cycle}
-        )
+        return messages
+
+
+def _wakes(messages: list[outbox.Message], works: list[JobWork]) -> set[tuple[str, str]]:
+    """Return whom to NOTIFY of a batch's messages, and of jobs that a cycle would look at."""
+    return (
+        {(notify.OUTBOX, "") for one in messages if one.node_id is None}
+        | {(notify.NODE, str(one.node_id)) for one in messages if one.node_id}
+        | {(notify.SCHEDULE, str(w.job.queue.cluster_id)) for w in works if w.wants_a_cycle}
+    )
 
 
 def has_pending_policy(view: values.JobView) -> bool:

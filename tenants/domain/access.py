@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Q
 
 from tenants.domain.errors import Denied, NotFound
@@ -269,16 +270,19 @@ SYSTEM = Actor(None, "system", grants=((GrantRole.PLATFORM_ADMIN, None),))
 """Loops, bootstrap and policies."""
 
 
+# Every request asks this: as text, so that it is not put together anew each time.
+_GRANTS = "SELECT role, unit_id FROM tenants_grant WHERE user_id = %s ORDER BY role, unit_id"
+
+
 def load_actor(user: User, token: ApiToken | None = None) -> Actor:
     """Read the rights of a user now, narrowed by a token: one query, two with a token's unit."""
     if not user.is_active:
         return Actor(user.id, user.get_username(), token.id if token else None)
-    grants: tuple[GrantPair, ...] = tuple(
-        (GrantRole(role), unit)
-        for role, unit in Grant.objects.filter(user=user)
-        .order_by("role", "unit_id")
-        .values_list("role", "unit_id")
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(_GRANTS, [user.id])
+        grants: tuple[GrantPair, ...] = tuple(
+            (GrantRole(role), unit) for role, unit in cursor.fetchall()
+        )
     if token is None:
         return Actor(user.id, user.get_username(), grants=grants)
     if token.unit_id is not None:
@@ -332,14 +336,36 @@ def allowed(
     wanted = set(unit_ids)
     if not actor.has_verb(verb) or not wanted:
         return set()
-    is_own = owner_id is not None and owner_id == actor.user_id
-    if is_own and verb in OWN_ANYWHERE and _gives_anywhere(actor, verb):
+    if _follows_owner(actor, verb, owner_id):
         return wanted
-    units = {unit for role, unit in actor.grants if _gives(role, verb, is_own=is_own)}
+    units = _giving_units(actor, verb, owner_id)
     found: set[UUID | None] = set()
     if None in units or (units and verb in ANYWHERE):
         found.add(None)
     return wanted & (found | _covered(units, wanted - {None}))
+
+
+def may_below(
+    actor: Actor, verb: Verb, above: Collection[UUID], *, owner_id: UUID | None = None
+) -> bool:
+    """Tell what `may` tells of a unit whose ancestors, itself included, were read; no query."""
+    if not actor.has_verb(verb):
+        return False
+    if _follows_owner(actor, verb, owner_id):
+        return True
+    units = _giving_units(actor, verb, owner_id)
+    return None in units or not units.isdisjoint(above)
+
+
+def _follows_owner(actor: Actor, verb: Verb, owner_id: UUID | None) -> bool:
+    is_own = owner_id is not None and owner_id == actor.user_id
+    return is_own and verb in OWN_ANYWHERE and _gives_anywhere(actor, verb)
+
+
+def _giving_units(actor: Actor, verb: Verb, owner_id: UUID | None) -> set[UUID | None]:
+    """Return the units whose grants give the verb; None stands for the installation."""
+    is_own = owner_id is not None and owner_id == actor.user_id
+    return {unit for role, unit in actor.grants if _gives(role, verb, is_own=is_own)}
 
 
 def verbs_on(actor: Actor, unit_ids: Iterable[UUID | None]) -> dict[UUID | None, frozenset[Verb]]:
@@ -362,6 +388,25 @@ def verbs_on(actor: Actor, unit_ids: Iterable[UUID | None]) -> dict[UUID | None,
             by_roles[roles] = frozenset(verb for verb in given if actor.has_verb(verb))
         verbs[unit] = by_roles[roles]
     return verbs
+
+
+def rights_on(actor: Actor, unit_id: UUID, *, owner_id: UUID | None = None) -> frozenset[Verb]:
+    """Return all that the actor may do to one thing of a unit, made by `owner_id`: one query.
+
+    What a page asks several times of the same thing; `may` asks for one verb.
+    """
+    is_own = owner_id is not None and owner_id == actor.user_id
+    links = OrgClosure.objects.filter(descendant=unit_id)
+    above = {None, *links.values_list("ancestor_id", flat=True)}
+    if above == {None}:
+        return frozenset()  # of an unknown unit nothing can be said
+    roles = {role for role, place in actor.grants if place in above}
+    return frozenset(
+        verb
+        for role in roles
+        for verb in ROLES[role].always | (ROLES[role].own if is_own else frozenset())
+        if actor.has_verb(verb)
+    )
 
 
 def _gives(role: GrantRole, verb: Verb, *, is_own: bool) -> bool:
@@ -392,18 +437,22 @@ def require(
     *,
     owner_id: UUID | None = None,
     seen_at: UUID | None = None,
+    above: Collection[UUID] | None = None,
     what: str = "",
 ) -> None:
     """Return if the actor may do `verb` there.
 
     `seen_at` is the unit of the thing itself where the right is asked of another one, its parent's;
-    `what` names the thing in `NotFound`, by default the object of the verb.
+    `above` are the unit's ancestors, itself included, where they were read already; `what` names
+    the thing in `NotFound`, by default the object of the verb.
 
     Raises:
         NotFound: the actor may not even read the thing.
         Denied: it may, but not do this.
     """
-    if may(actor, verb, unit_id, owner_id=owner_id):
+    if above is not None and may_below(actor, verb, above, owner_id=owner_id):
+        return
+    if above is None and may(actor, verb, unit_id, owner_id=owner_id):
         return
     if not may(actor, _read_of(verb), seen_at or unit_id, owner_id=owner_id):
         raise NotFound(what or _object_of(verb))

@@ -95,15 +95,30 @@ def record_many(
     request_id: str = "",
 ) -> list[AuditRow]:
     """Write what one request did to many things of one unit, with one statement; as `record`."""
+    return AuditRow.objects.bulk_create(
+        rows_of(actor=actor, acts=acts, unit=unit, now=now, reason=reason, request_id=request_id)
+    )
+
+
+def rows_of(
+    *,
+    actor: Actor,
+    acts: Sequence[Act],
+    unit: OrgUnit | None,
+    now: datetime,
+    reason: str = "",
+    request_id: str = "",
+) -> list[AuditRow]:
+    """Return the rows of `record_many` for who writes them together with what they record."""
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError(
             "audit.record must be called in the transaction of what it records"
         )
     check_reason(reason)
-    return AuditRow.objects.bulk_create(
+    return [
         _row(act, actor=actor, unit=unit, now=now, reason=reason, request_id=request_id)
         for act in acts
-    )
+    ]
 
 
 def _row(

@@ -105,6 +105,8 @@ class JobDetailOut(JobOut):
     @extend_schema_field(ForecastOut(allow_null=True))
     def get_forecast(self, job: Job) -> dict[str, Any] | None:
         """Write when it will start, as far as that can be told."""
+        if self.context.get("is_new"):
+            return None  # no cycle has seen it yet
         found = forecasts.newest(job, now=datetime.now(UTC))
         return None if found is None else dict(ForecastOut(found).data)
 
