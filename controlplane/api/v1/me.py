@@ -14,6 +14,7 @@ from controlplane.api.fields import StrictSerializer
 from controlplane.api.schema import problems, whole_list
 from controlplane.api.v1.people import GrantOut, UserOut
 from tenants.domain import browser_sessions, users
+from tenants.domain.access import Actor
 from tenants.domain.errors import Denied, Invalid, Problem
 
 
@@ -48,7 +49,7 @@ class MeView(ApiView):
     def patch(self, request: Request) -> Response:
         """Change your time zone and language."""
         del request
-        _no_token(self.actor.token_id)
+        require_person(self.actor)
         wanted = self.read(MeIn)
         user = users.set_preferences(
             actor=self.actor,
@@ -90,7 +91,7 @@ class MyPasswordView(ApiView):
     def post(self, request: Request) -> Response:
         """Change your password; all your sessions end."""
         del request
-        _no_token(self.actor.token_id)
+        require_person(self.actor)
         wanted = self.read(PasswordIn)
         if not self.user.check_password(wanted["old_password"]):
             raise Invalid([Problem("old_password", "password_wrong", {})])
@@ -120,7 +121,7 @@ class SessionsView(ApiView):
 
     def end(self, request: Request, session_id: str | None) -> Response:
         """End one session, or all but the one that asks."""
-        _no_token(self.actor.token_id)
+        require_person(self.actor)
         browser_sessions.end_own_sessions(
             actor=self.actor,
             session_id=session_id,
@@ -161,11 +162,11 @@ def _key(request: Request) -> str | None:
     return key
 
 
-def _no_token(token_id: object) -> None:
+def require_person(actor: Actor) -> None:
     """Refuse what only a signed-in person may do: a stolen token must not take the account over.
 
     Raises:
         Denied: a token asks.
     """
-    if token_id is not None:
+    if actor.token_id is not None:
         raise Denied("sign_in_for_this", {})
