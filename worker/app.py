@@ -12,12 +12,30 @@ import os
 import django
 from celery import Celery, signals
 from kombu import Queue
-from kombu.transport.redis import QoS
+from kombu.transport.redis import Channel, QoS
 
-# When a connection to Redis breaks, kombu gives unacknowledged messages back over that very
-# connection, and the error of that ends the worker (kombu 5.7). The visibility timeout and beat's
-# tick bring them back anyway.
-QoS.restore_at_shutdown = False
+
+class ForgivingQoS(QoS):
+    """What of a broken connection to Redis must not end the worker (kombu 5.7).
+
+    It gives unacknowledged messages back over that very connection, and acknowledges over it what
+    was done meanwhile. The visibility timeout and beat's tick bring such messages back anyway.
+    """
+
+    restore_at_shutdown = False
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge a message of a channel that is open; what was done is done again else."""
+        if not self.channel.closed:
+            super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001, FBT002 -- kombu's
+        """Give back a message of a channel that is open."""
+        if not self.channel.closed:
+            super().reject(delivery_tag, requeue=requeue)
+
+
+Channel.QoS = ForgivingQoS
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django.setup()

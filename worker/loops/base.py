@@ -217,10 +217,11 @@ def _lead(loop: Loop, lease: HeldLease) -> Outcome:
         outcome = _turns(loop, lease)
     except LeaseLostError as error:
         log.warning("loop_steps_down", scope=lease.scope, epoch=lease.epoch, error=str(error))
-        return Outcome.LOST
+        outcome = Outcome.LOST
     finally:
         renewer.stop()
         loop.end()
+    # Also after a step down: if it is still ours, nobody need wait until it runs out.
     _give_back(lease)
     log.info("loop_ended", scope=lease.scope, epoch=lease.epoch, outcome=outcome)
     return outcome

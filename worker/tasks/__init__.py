@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import redis
 from celery import Task
+from django.conf import settings
 
 from scheduling.domain import forecasts, leases, retention
 from scheduling.domain.clock import database_now
 from scheduling.domain.launches import scheduler_scope
 from scheduling.models import Cluster
-from worker.app import app
+from worker.app import LOOPS_QUEUE, app
 from worker.loops.base import STANDBY_PREFIX
 from worker.loops.reconcile import SCOPE as RECONCILE
 from worker.loops.relay import SCOPE as RELAY
-from worker.tasks.loops import EXPIRES_SECONDS, reconcile, relay, schedule
+from worker.tasks.loops import reconcile, relay, schedule
 
 STANDBYS_QUEUED = 2
 """Two at once, since one alone may come to the holder's own worker each time, for minutes.
@@ -28,7 +30,13 @@ sent together the second one goes to the other worker. Whoever is not needed end
 
 @app.task(name="worker.tasks.start_missing_loops")
 def start_missing_loops() -> None:
-    """Queue each loop whose lease nobody holds; once all run, some to stand by for each."""
+    """Queue each loop whose lease nobody holds; once all run, some to stand by for each.
+
+    Nothing is added to what nobody has taken yet: a worker that comes back begins with what waits,
+    and need not first throw away what was queued each second while it was away.
+    """
+    if loops_waiting():
+        return
     loops: list[tuple[str, Task[Any, Any], tuple[str, ...]]] = [
         (RELAY, relay, ()),
         (RECONCILE, reconcile, ()),
@@ -46,7 +54,16 @@ def start_missing_loops() -> None:
             for _ in range(STANDBYS_QUEUED)
         ]
     for task, args in missing:
-        task.apply_async(args=args, expires=EXPIRES_SECONDS)
+        task.apply_async(args=args)
+
+
+def loops_waiting() -> int:
+    """Return how many starts of loops no worker has taken yet."""
+    client = redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0
+    )
+    with client:
+        return int(client.llen(LOOPS_QUEUE))
 
 
 @app.task(name="worker.tasks.foretell_starts")

@@ -8,9 +8,6 @@ from worker.loops.reconcile import ReconcileLoop
 from worker.loops.relay import RelayLoop
 from worker.loops.scheduler import SchedulerLoop
 
-EXPIRES_SECONDS = 5
-"""A start that nobody took by then is worth nothing: the next tick looks again."""
-
 
 @app.task(
     name="worker.loops.schedule", queue=LOOPS_QUEUE, acks_late=False, reject_on_worker_lost=False
@@ -18,7 +15,7 @@ EXPIRES_SECONDS = 5
 def schedule(cluster_id: str) -> None:
     """Run the scheduler loop of a cluster."""
     if _run(SchedulerLoop(UUID(cluster_id))):
-        schedule.apply_async(args=(cluster_id,), expires=EXPIRES_SECONDS)
+        schedule.apply_async(args=(cluster_id,))
 
 
 @app.task(
@@ -27,7 +24,7 @@ def schedule(cluster_id: str) -> None:
 def relay() -> None:
     """Run the outbox relay."""
     if _run(RelayLoop()):
-        relay.apply_async(expires=EXPIRES_SECONDS)
+        relay.apply_async()
 
 
 @app.task(
@@ -36,7 +33,7 @@ def relay() -> None:
 def reconcile() -> None:
     """Run the loop that finds what nobody reports."""
     if _run(ReconcileLoop()):
-        reconcile.apply_async(expires=EXPIRES_SECONDS)
+        reconcile.apply_async()
 
 
 def _run(loop: Loop) -> bool:

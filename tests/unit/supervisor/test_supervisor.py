@@ -207,7 +207,7 @@ def test_child_answers_on_the_socket_it_inherits(watched: Watched, tmp_path: Pat
 def test_child_that_ends_for_ever_is_hurried_and_started_again(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Whom somebody else asked to end is told so at once, killed after its grace, and comes back."""
+    """Whom somebody else asked to end is told at once, killed after its grace, and back soon."""
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_SECONDS", 0.01)
     ready, asked = tmp_path / "ready", tmp_path / "asked"
     script = f"trap 'echo >{tmp_path}/told' INT; echo >>{ready}; while :; do sleep 600; done"
