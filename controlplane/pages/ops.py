@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.http import HttpResponse
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
+from django.views.decorators.http import require_POST
 
 from controlplane.charts import allocation as allocation_charts
 from controlplane.charts import slots as slot_chart
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.units import milli
+from scheduling.domain import attention_marks
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import operations
 from scheduling.domain.queries.operations import GPU, Attention, Kind
+from scheduling.domain.wording import sentence
 from tenants.domain.access import Verb, may
+from tenants.domain.errors import Invalid
 
 SECTION = "pages:ops"
 SPANS = {
@@ -76,8 +81,15 @@ def overview(request: PageRequest) -> HttpResponse:
 
 
 def attention_lines(request: PageRequest) -> list[dict[str, object]]:
-    """Return what wants somebody as glyph, words and link."""
+    """Return what wants somebody as glyph, words and link; what nobody looks after first."""
+    moment = now()
+    found = operations.attention(request.actor, now=moment)
+    if not found:
+        return []
     sees_health = may(request.actor, Verb.SETTINGS_READ, None)
+    marks = attention_marks.marks(found, now=moment)
+    markable = attention_marks.markable(request.actor, found)
+    found.sort(key=lambda one: attention_marks.key_of(one) in marks)
     return [
         {
             "state": _words(one)[0],
@@ -85,9 +97,30 @@ def attention_lines(request: PageRequest) -> list[dict[str, object]]:
             "name": one.name,
             "since": one.since,
             "url": _link(one, sees_health=sees_health),
+            "kind": str(one.kind),
+            "subject": one.id,
+            "mark": marks.get(attention_marks.key_of(one)),
+            "may_mark": attention_marks.key_of(one) in markable,
         }
-        for one in operations.attention(request.actor, now=now())
+        for one in found
     ]
+
+
+@page
+@require_POST
+def look_after(request: PageRequest) -> HttpResponse:
+    """Take a line of the list, give it to somebody, or give it back."""
+    key = (request.POST.get("kind", ""), request.POST.get("subject", ""))
+    if request.POST.get("action") == "give_back":
+        attention_marks.give_back(actor=request.actor, key=key, now=now())
+        return HttpResponseRedirect(reverse(SECTION))
+    name = request.POST.get("assignee", "").strip() or request.user.username
+    try:
+        attention_marks.assign(actor=request.actor, key=key, username=name, now=now())
+    except Invalid as error:
+        for problem in error.problems:
+            messages.error(request, sentence(problem.code, problem.params))
+    return HttpResponseRedirect(reverse(SECTION))
 
 
 def _words(one: Attention) -> tuple[str, str]:

@@ -75,6 +75,7 @@ urlpatterns = [
     path("queues/<path:name>/act/", queues.act, name="queue_act"),
     path("queues/<path:name>/", queues.detail, name="queue"),
     path("ops/", ops.overview, name="ops"),
+    path("ops/look-after/", ops.look_after, name="ops_look_after"),
     path("ops/figures/", ops.figures, name="ops_figures"),
     path("ops/map/", ops.small_map, name="ops_map"),
     path("ops/evictions/", ops.evictions, name="ops_evictions"),

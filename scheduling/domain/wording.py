@@ -249,6 +249,9 @@ SENTENCES: dict[str, str | Promise] = {
         " to bring them back from a backup, or run the job again."
     ),
     "path_unsafe": _("“{path}” leaves its folder; use a relative path without “..”."),
+    "attention_assignee": _(
+        "Nobody called “{user}” may look after this; name somebody who may act on it."
+    ),
     # Pages.
     "unknown_action": _(
         "There is no action “{action}”; reload the page and choose one of those shown."

@@ -1,6 +1,7 @@
 """Tables of jobs, queues, nodes and what the scheduler keeps about them."""
 
 from scheduling.models.attempt import Attempt
+from scheduling.models.attention import AttentionMark
 from scheduling.models.change_set import ChangeItem, ChangeSet
 from scheduling.models.cluster import Cluster, CycleRecord, SchedulerConfig
 from scheduling.models.delayed_action import DelayedAction
@@ -21,6 +22,7 @@ from scheduling.models.task import Task
 
 __all__ = [
     "Attempt",
+    "AttentionMark",
     "ChangeItem",
     "ChangeSet",
     "Cluster",

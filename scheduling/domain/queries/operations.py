@@ -7,7 +7,7 @@ are everybody's, letters that could not be delivered those of who reads the inst
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -17,6 +17,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import (
     BigIntegerField,
+    Count,
     Exists,
     F,
     FloatField,
@@ -105,6 +106,10 @@ class Attention:
     since: datetime | None = None
     amount: int = 0
     """GPUs in thousandths, tasks, or letters, as the kind has it."""
+    unit_id: UUID | None = None
+    """Whose it is; None: the installation's."""
+    owner_id: UUID | None = None
+    """Whose job it is, where it is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +163,9 @@ def _absent_loops(now: datetime) -> Iterable[Attention]:
 
 
 def _dead_letters() -> Iterable[Attention]:
-    dead = OutboxRow.objects.filter(is_dead=True)
-    oldest = dead.aggregate(at=Min("created_at"))["at"]
-    if oldest is not None:
-        yield Attention(Kind.LETTERS_DEAD, "outbox", "", oldest, dead.count())
+    dead = OutboxRow.objects.filter(is_dead=True).aggregate(at=Min("created_at"), n=Count("id"))
+    if dead["n"]:
+        yield Attention(Kind.LETTERS_DEAD, "outbox", "", dead["at"], dead["n"])
 
 
 def _nodes() -> Iterable[Attention]:
@@ -190,14 +194,21 @@ def _slow_attempts(actor: Actor, now: datetime) -> Iterable[Attention]:
     stopping = Q(state=AttemptState.STOPPING, stopping_at__lt=now - STOPS_WITHIN)
     rows = (
         Attempt.objects.filter(starting | stopping, job__in=_jobs(actor).values("id"))
-        .values("job_id", "job__name", "state")
+        .values("job_id", "job__name", "job__unit_id", "job__owner_id", "state")
         .annotate(since=Min(Coalesce("stopping_at", "bound_at")))
         .order_by("since")[: 2 * SHOWN]
     )
     for row in rows:
         is_stopping = row["state"] == AttemptState.STOPPING
         kind = Kind.JOB_NOT_STOPPING if is_stopping else Kind.JOB_NOT_STARTING
-        yield Attention(kind, row["job__name"], str(row["job_id"]), row["since"])
+        yield Attention(
+            kind,
+            row["job__name"],
+            str(row["job_id"]),
+            row["since"],
+            unit_id=row["job__unit_id"],
+            owner_id=row["job__owner_id"],
+        )
 
 
 def _stuck_jobs(actor: Actor, now: datetime) -> Iterable[Attention]:
@@ -219,7 +230,7 @@ def _stuck_jobs(actor: Actor, now: datetime) -> Iterable[Attention]:
         .annotate(last_at=Subquery(last), is_live=Exists(live))
         .filter(aside | unseen | (passing & Q(is_live=False, last_at__lt=now - SETTLES_WITHIN)))
         .order_by("created_at")
-        .values("id", "name", "phase", "reason_code", "created_at", "last_at")[: 2 * SHOWN]
+        .values(*_JOB, "phase", "reason_code", "created_at", "last_at")[: 2 * SHOWN]
     )
     for row in rows:
         kind = Kind.JOB_UNSEEN
@@ -227,7 +238,7 @@ def _stuck_jobs(actor: Actor, now: datetime) -> Iterable[Attention]:
             kind = Kind.JOB_STUCK
         elif row["reason_code"]:
             kind = Kind.JOB_SET_ASIDE
-        yield Attention(kind, row["name"], str(row["id"]), row["last_at"] or row["created_at"])
+        yield _of_job(kind, row, row["last_at"] or row["created_at"])
 
 
 def _deadlines(actor: Actor, now: datetime) -> Iterable[Attention]:
@@ -237,13 +248,13 @@ def _deadlines(actor: Actor, now: datetime) -> Iterable[Attention]:
         Job.objects.filter(id__in=oldest.values("id"))
         .annotate(sla=Cast(KeyTextTransform("sla_waiting_seconds", "spec"), FloatField()))
         .filter(sla__isnull=False)
-        .values("id", "name", "created_at", "sla")
+        .values(*_JOB, "created_at", "sla")
     )
     found = []
     for row in rows:
         due = row["created_at"] + timedelta(seconds=row["sla"])
         if due - now < timedelta(seconds=row["sla"] * AT_RISK_PART):
-            found.append(Attention(Kind.DEADLINE, row["name"], str(row["id"]), due))
+            found.append(_of_job(Kind.DEADLINE, row, due))
     found.sort(key=lambda one: one.since or now)
     return found[:SHOWN]
 
@@ -267,11 +278,18 @@ def _starved(actor: Actor, now: datetime) -> Iterable[Attention]:
         .annotate(oldest=Subquery(oldest), missing=F("deserves") - F("held"))
         .filter(oldest__lt=now - STARVES_AFTER)
         .order_by("-missing")
-        .values("queue__name", "oldest", "missing")[:SHOWN]
+        .values("queue__name", "queue__unit_id", "oldest", "missing")[:SHOWN]
     )
     for row in rows:
         name = row["queue__name"]
-        yield Attention(Kind.QUEUE_STARVED, name, name, row["oldest"], row["missing"])
+        yield Attention(
+            Kind.QUEUE_STARVED,
+            name,
+            name,
+            row["oldest"],
+            row["missing"],
+            unit_id=row["queue__unit_id"],
+        )
 
 
 def _amount(field: str) -> Any:
@@ -280,7 +298,7 @@ def _amount(field: str) -> Any:
 
 
 _IDLE = """
-    SELECT j.id, j.name, min(a.started_at), sum(h.gpu_milli)
+    SELECT j.id, j.name, j.unit_id, j.owner_id, min(a.started_at), sum(h.gpu_milli)
     FROM scheduling_attempt a
     JOIN scheduling_hold h ON h.attempt_id = a.id AND h.gpu_milli > 0 AND h.released_at IS NULL
     JOIN scheduling_job j ON j.id = a.job_id
@@ -295,7 +313,7 @@ _IDLE = """
       AND NOT EXISTS (
           SELECT 1 FROM scheduling_usage u
           WHERE u.attempt_id = a.id AND u.at > %(since)s AND u.gpu_percent >= %(below)s)
-    GROUP BY j.id, j.name ORDER BY sum(h.gpu_milli) DESC LIMIT %(limit)s
+    GROUP BY j.id, j.name, j.unit_id, j.owner_id ORDER BY sum(h.gpu_milli) DESC LIMIT %(limit)s
 """
 
 
@@ -315,8 +333,8 @@ def _idle(actor: Actor, now: datetime) -> Iterable[Attention]:
     with connection.cursor() as cursor:
         cursor.execute(_IDLE, values)
         rows = cursor.fetchall()
-    for job_id, name, started_at, gpus in rows:
-        yield Attention(Kind.GPU_IDLE, name, str(job_id), started_at, int(gpus))
+    for job_id, name, unit_id, owner_id, started_at, gpus in rows:
+        yield Attention(Kind.GPU_IDLE, name, str(job_id), started_at, int(gpus), unit_id, owner_id)
 
 
 def _changes(actor: Actor) -> Iterable[Attention]:
@@ -328,6 +346,17 @@ def _changes(actor: Actor) -> Iterable[Attention]:
             yield Attention(Kind.CHANGE_REFUSED, row.title, str(row.id), row.apply_at)
         elif row.author_id != actor.user_id:
             yield Attention(Kind.CHANGE_TO_REVIEW, row.title, str(row.id), row.created_at)
+
+
+def _of_job(kind: Kind, row: Mapping[str, Any], since: datetime) -> Attention:
+    return Attention(
+        kind,
+        row["name"],
+        str(row["id"]),
+        since,
+        unit_id=row["unit_id"],
+        owner_id=row["owner_id"],
+    )
 
 
 def _jobs(actor: Actor) -> Any:
@@ -418,6 +447,7 @@ class Allocation:
     resource: str
 
 
+_JOB = ("id", "name", "unit_id", "owner_id")
 GRID = 120
 _EPOCH = datetime.fromtimestamp(0, UTC)
 GAP = timedelta(minutes=3)

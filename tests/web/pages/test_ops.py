@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from scheduling.domain import samples
+from scheduling.domain import attention_marks, samples
 from scheduling.domain.queries import operations
 from scheduling.models import (
     Attempt,
+    AttentionMark,
     Device,
     History,
     Job,
@@ -25,7 +27,7 @@ from scheduling.models import (
     Usage,
 )
 from scheduling.models.attempt import AttemptState
-from tenants.models import OutboxRow, User
+from tenants.models import AuditRow, OutboxRow, User
 from tests.factories.demo import make_job, make_node, make_queue, run_task
 from tests.people import make_unit
 from tests.web.pages.conftest import Site
@@ -371,3 +373,102 @@ def test_picture_drawn_later_shows_the_same_past(site: Site) -> None:
     assert len(seen.keys() & again.keys()) >= operations.GRID - 3
     assert all(seen[at] == again[at] for at in seen.keys() & again.keys() if at >= now - hour / 2)
     assert (found.times[-1], found.queues[0].values[-1]) == (now, 0)
+
+
+# --- who looks after what -------------------------------------------------------------------------
+
+
+def starve(site: Site) -> None:
+    """Let Bob's queue hold less than it deserves while a job of it waits for long."""
+    Job.objects.filter(id=site.bobs.id).update(created_at=site.now - timedelta(days=1))
+    QueueShare.objects.create(
+        queue=site.robots,
+        deserved={GPU: 2000},
+        allocated={GPU: 0},
+        requested={GPU: 4000},
+        updated_at=site.now,
+    )
+
+
+def look_after(client: Client, action: str = "take", **more: str) -> HttpResponse:
+    line = {"kind": "queue_starved", "subject": "robots", "action": action, **more}
+    return client.post("/ops/look-after/", line)
+
+
+def who(client: Client) -> str:
+    """Return whom the list names for the line."""
+    (line,) = client.get("/ops/").context["lines"]
+    return str(line["mark"].assignee) if line["mark"] else ""
+
+
+def test_line_is_taken_seen_by_others_and_given_back(site: Site, browse: Browse) -> None:
+    """Everybody who sees the line sees who looks after it; each step has an audit row."""
+    starve(site)
+    alice, root = browse(site.people.alice), browse(site.people.root)
+
+    look_after(alice)
+    seen = (who(alice), who(root))
+    look_after(root, "give_back")
+
+    assert seen == ("alice", "alice")
+    assert who(alice) == ""
+    rows = AuditRow.objects.filter(action__startswith="attention.").order_by("id")
+    assert [(row.action, row.actor_label, row.after) for row in rows] == [
+        ("attention.assign", "alice", {"assignee": "alice"}),
+        ("attention.give_back", "root", None),
+    ]
+
+
+def test_line_is_given_to_somebody_who_may(site: Site, browse: Browse) -> None:
+    """A stranger and an unknown name are refused alike, and nothing changes."""
+    starve(site)
+    root = browse(site.people.root)
+
+    for name in ("charlie", "nobody"):
+        look_after(root, "assign", assignee=name)
+        page = root.get("/ops/")
+        assert f"Nobody called “{name}” may look after this" in page.content.decode()
+        assert page.context["lines"][0]["mark"] is None
+    look_after(root, "assign", assignee="alice")
+
+    assert who(root) == "alice"
+
+
+def test_line_is_hidden_from_strangers_and_closed_to_those_who_may_not(
+    site: Site, browse: Browse
+) -> None:
+    """Another tenant's line is not there; who only reads it gets no button and a refusal."""
+    starve(site)
+    bob = browse(site.people.bob)
+
+    assert look_after(browse(site.people.charlie)).status_code == 404
+    assert look_after(bob).status_code == 403
+    assert 'value="take"' not in bob.get("/ops/").content.decode()
+    assert 'value="take"' in browse(site.people.alice).get("/ops/").content.decode()
+
+
+def test_line_wants_somebody_again_after_a_day(site: Site, browse: Browse) -> None:
+    """Nobody's silence hides for long what is still wrong."""
+    starve(site)
+    alice = browse(site.people.alice)
+    look_after(alice)
+
+    AttentionMark.objects.update(at=site.now - attention_marks.HOLDS)
+
+    assert who(alice) == ""
+
+
+def test_lines_that_nobody_looks_after_come_first(site: Site, browse: Browse) -> None:
+    """A line that was taken moves below those that still want somebody."""
+    starve(site)
+    make_node(site.cluster, "gpu-02", site.now, state="NotReady")
+    root = browse(site.people.root)
+    before = [line["kind"] for line in root.get("/ops/").context["lines"]]
+
+    root.post("/ops/look-after/", {"kind": "node_silent", "subject": "gpu-02"})
+
+    after = [line["kind"] for line in root.get("/ops/").context["lines"]]
+    assert (before, after) == (
+        ["node_silent", "queue_starved"],
+        ["queue_starved", "node_silent"],
+    )

@@ -20,7 +20,7 @@ from scheduling.domain.queue_changes import QueueEdit
 from scheduling.models import JobFile, JobTemplate, Quota, QuotaLimit, Task
 from tenants.domain import tokens
 from tenants.domain.access import load_actor
-from tenants.models import GrantRole, Secret, User, Webhook
+from tenants.models import GrantRole, SavedView, Secret, User, Webhook
 from tests.factories.demo import make_cluster, make_job, make_node, make_queue, run_task
 from tests.people import make_grant, make_unit, make_user
 from tests.web.walls.routes import Route
@@ -151,6 +151,9 @@ def make_scene() -> Scene:
         cursor="0.0",
         created_at=now,
     )
+    view = SavedView.objects.create(
+        user=owner, page="jobs", name="mine", query="state=running", created_at=now
+    )
     template = JobTemplate.objects.create(owner=owner, name="mine", text="x: 1", created_at=now)
     secret = Secret.objects.create(
         unit=vision,
@@ -175,6 +178,7 @@ def make_scene() -> Scene:
         "quota_id": str(quota.id),
         "webhook_id": str(webhook.id),
         "template_id": str(template.id),
+        "view_id": str(view.id),
         "secret_id": str(secret.id),
         "change_set_id": str(change_set.id),
         "unit_id": str(vision.id),
