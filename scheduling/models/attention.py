@@ -14,6 +14,7 @@ class AttentionMark(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+"
     )
     at = models.DateTimeField()
+    """When it was said; a mark does not last for ever."""
 
     class Meta:
         constraints = [
