@@ -9,7 +9,8 @@ const RETRY_MS = 15_000;
 /** @type {Promise<object> | undefined} */
 let plotly;
 
-function library() {
+/** Loads the library, once for the page. */
+export function library() {
   if (plotly) return plotly;
   plotly = new Promise((resolve, reject) => {
     const marker = document.createElement("meta");

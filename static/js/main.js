@@ -2,6 +2,7 @@
 
 import * as bulk from "./bulk.js";
 import * as chart from "./chart.js";
+import * as chart_ahead from "./chart_ahead.js";
 import * as confirm from "./confirm.js";
 import * as copy from "./copy.js";
 import * as editor from "./editor.js";
@@ -22,6 +23,7 @@ import * as treegrid from "./treegrid.js";
 const MODULES = {
   bulk,
   chart,
+  chart_ahead,
   confirm,
   copy,
   editor,
