@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test test-install lint format bench demo chaos lock
+.PHONY: help up test test-install lint format bench demo chaos properties lock
 
 # A path with spaces cannot be a make target's name, so that stamps are the scripts' business.
 SETUP := sh deploy/setup.sh
@@ -31,9 +31,13 @@ demo: ## Replay a trace on simulated nodes: make demo, make demo DEMO="--trace F
 	@$(SETUP) run
 	@exec $(PYTHON_IN) -m controlplane.demo $(DEMO)
 
-chaos: ## Kill, pause and restart processes at random while jobs run: make chaos SEED=7 FAULTS=20.
+chaos: ## Kill, pause, cut and slow at random while jobs run: make chaos SEED=7 FAULTS=200.
 	@$(SETUP) dev
 	@$(PYTHON_IN) -m tests.process.chaos $(if $(SEED),--seed $(SEED)) $(if $(FAULTS),--faults $(FAULTS))
+
+properties: ## Try the engine's properties on many more random clusters: make properties TIMES=50.
+	@$(SETUP) dev
+	@TERRACE_PROPERTIES=$(or $(TIMES),20) $(PYTHON_IN) -m pytest tests/unit/engine -k "properties or changes or walls" -q
 
 format: ## Rewrite code, templates, scripts and styles in the one format.
 	@$(SETUP) dev scripts

@@ -1,48 +1,85 @@
 """`make chaos`: faults at random moments while work moves, and what must hold afterwards.
 
-An installation of its own is started. A writer submits jobs all the time; each job's tasks are real
-processes that write themselves into a ledger. Meanwhile processes are killed (SIGKILL), paused
-(SIGSTOP, later SIGCONT) or restarted (SIGTERM), which ones and when drawn from the seed. After each
-fault a new job must run: how long that takes is the fault's recovery time.
+An installation of its own is started, with a fleet of simulated nodes and proxies in its links. A
+writer submits jobs all the time: of real processes, which write themselves into a ledger, and of
+simulated ones. Pages stay open. Meanwhile processes are killed (SIGKILL), paused (SIGSTOP, later
+SIGCONT) or restarted (SIGTERM) and links cut, slowed or stalled; which ones and when is drawn from
+the seed. After each fault a new job must run: how long that takes is the fault's recovery time.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
-import signal
+import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-import psutil
-
-from controlplane.supervisor import record
 from tests.process.ledger import Ledger
-from tests.process.patient_api import ATTEMPTS, MAKE_TOKEN, VIOLATIONS, Api
-from tests.process.running import PATIENCE_SECONDS, Up, data_folder, remove
+from tests.process.open_pages import OpenPage, fresh
+from tests.process.patient_api import Api
+from tests.process.running import PATIENCE_SECONDS
+from tests.process.struck import FLEET, FLEET_LABEL, LINKS, Struck
+from tests.process.tcp_proxy import Link
 
-VICTIMS = ("loops", "worker", "beat", "web", "gateway", "agent", "redis", "postgres")
+SERVERS = ("loops", "worker", "beat", "web", "gateway", "agent", "redis", "postgres", FLEET)
+VICTIMS = (*SERVERS, "node", *LINKS)
 LONGEST_BEFORE_SECONDS = 3.0
-SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 5.0
+SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 30.0
+LEAST_DELAY_SECONDS, MOST_DELAY_SECONDS = 0.02, 0.3
 BETWEEN_SUBMISSIONS_SECONDS = 1.0
-TASKS = 2
-FINISHED = frozenset({"Completed", "Failed", "Cancelled"})
+REAL_TASKS, SIMULATED_TASKS = 2, 4
+PAGES = 2
+FOLLOWED_JOBS = 30
+FINISHED = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
+MOST_CYCLES = 3
+FACTS = """
+import json, sys
+from collections import Counter
+from django.core.management import call_command
+from scheduling.models import Attempt, CycleRecord, Job
+call_command("check_invariants", stdout=sys.stderr)
+named = Counter(Job.objects.values_list("name", flat=True))
+cycles = {}
+for job in Job.objects.filter(name__startswith="last-"):
+    bound_at = Attempt.objects.filter(job=job).order_by("bound_at")[0].bound_at
+    found = CycleRecord.objects.filter(started_at__gt=job.created_at, started_at__lte=bound_at)
+    cycles[job.name] = found.count()
+print(json.dumps({
+    "attempts": [str(one) for one in Attempt.objects.values_list("id", flat=True)],
+    "doubled": [name for name, count in named.items() if count > 1],
+    "cycles": cycles,
+}))
+"""
 
 
 class Kind(StrEnum):
-    """What happens to a process."""
+    """What happens to a process or to a link."""
 
     KILL = "kill"
     PAUSE = "pause"
     RESTART = "restart"
+    CUT = "cut"
+    SLOW = "slow"
+    STALL = "stall"
+
+
+KINDS: Mapping[str, tuple[Kind, ...]] = {
+    **dict.fromkeys(SERVERS, (Kind.KILL, Kind.PAUSE, Kind.RESTART)),
+    **dict.fromkeys(LINKS, (Kind.CUT, Kind.SLOW, Kind.STALL)),
+    "node": (Kind.PAUSE,),
+}
+AT_ONCE = frozenset({Kind.KILL, Kind.RESTART})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +89,13 @@ class Fault:
     kind: Kind
     victim: str
     after_seconds: float
-    pause_seconds: float = 0.0
+    lasts_seconds: float = 0.0
+    delay_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A fault, and how long after its beginning a job that was submitted then ran."""
+    """A fault, and how long after its end a job that was then submitted ran."""
 
     fault: Fault
     seconds: float
@@ -70,35 +108,62 @@ class Findings:
     seed: int
     faults: list[Recovered] = field(default_factory=list)
     jobs: int = 0
-    tasks_ended: int = 0
+    real_tasks_ended: int = 0
     ended_twice: list[str] = field(default_factory=list)
     """Ended, and evicted before that was known: no fault, since the attempts did not overlap."""
     never_ended: list[str] = field(default_factory=list)
     not_completed: dict[str, str] = field(default_factory=dict)
+    doubled: list[str] = field(default_factory=list)
     overlaps: list[str] = field(default_factory=list)
     unknown_attempts: list[str] = field(default_factory=list)
+    late: dict[str, int] = field(default_factory=dict)
+    """Jobs that started later than in the third cycle after the faults."""
+    stale: list[str] = field(default_factory=list)
+    """Regions of open pages that show something else than a fresh page."""
+    steps_back: list[str] = field(default_factory=list)
+    sockets: int = 0
     settled_after_seconds: float = 0.0
 
     def is_clean(self) -> bool:
         """Tell whether everything held."""
-        wrong = (self.never_ended, self.not_completed, self.overlaps, self.unknown_attempts)
+        wrong = (
+            *(self.never_ended, self.not_completed, self.doubled, self.overlaps),
+            *(self.unknown_attempts, self.late, self.stale, self.steps_back),
+        )
         return not any(wrong)
 
+    def by_kind(self) -> dict[str, dict[str, float]]:
+        """Return how many faults of each kind there were, and p50 and max of their recovery."""
+        seconds: defaultdict[str, list[float]] = defaultdict(list)
+        for one in self.faults:
+            seconds[f"{one.fault.kind} {one.fault.victim}"].append(one.seconds)
+            seconds[f"{one.fault.kind}"].append(one.seconds)
+        return {
+            kind: {"faults": len(found), "p50": statistics.median(found), "max": max(found)}
+            for kind, found in sorted(seconds.items())
+        }
 
-def drawn(seed: int, count: int) -> list[Fault]:
-    """Draw the faults; each victim's turn comes before anyone's second."""
+
+def drawn(seed: int, count: int, *, longest_seconds: float = LONGEST_SECONDS) -> list[Fault]:
+    """Draw the faults; each victim's turn comes before anyone's second.
+
+    How long one lasts is drawn so that 1 to 2 s are as likely as 15 to 30 s.
+    """
     dice = random.Random(seed)
     found: list[Fault] = []
     while len(found) < count:
         for victim in dice.sample(VICTIMS, len(VICTIMS)):
-            kind = dice.choice(list(Kind))
-            pause = dice.uniform(SHORTEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
+            kind = dice.choice(KINDS[victim])
+            after = dice.uniform(0.0, LONGEST_BEFORE_SECONDS)
+            exponent = dice.uniform(math.log(SHORTEST_SECONDS), math.log(longest_seconds))
+            delay = dice.uniform(LEAST_DELAY_SECONDS, MOST_DELAY_SECONDS)
             found.append(
                 Fault(
                     kind,
                     victim,
-                    round(dice.uniform(0.0, LONGEST_BEFORE_SECONDS), 2),
-                    round(pause, 2) if kind is Kind.PAUSE else 0.0,
+                    round(after, 2),
+                    0.0 if kind in AT_ONCE else round(math.exp(exponent), 2),
+                    round(delay, 3) if kind is Kind.SLOW else 0.0,
                 )
             )
     return found[:count]
@@ -107,9 +172,10 @@ def drawn(seed: int, count: int) -> list[Fault]:
 class Writer:
     """Submits jobs until it is told to end, and remembers each that was acknowledged."""
 
-    def __init__(self, api: Api, ledger: Ledger, seed: int) -> None:
+    def __init__(self, struck: Struck, ledger: Ledger, seed: int) -> None:
         self.acknowledged: dict[str, str] = {}
-        self._api = api
+        self.real: set[str] = set()
+        self._struck = struck
         self._ledger = ledger
         self._dice = random.Random(seed)
         self._end = threading.Event()
@@ -128,90 +194,152 @@ class Writer:
         if self._error is not None:
             raise self._error
 
-    def submit(self, name: str, seconds: float) -> str:
-        """Submit one job and return its id once it is acknowledged."""
-        job = self._ledger.job(name, tasks=TASKS, seconds=seconds)
-        self.acknowledged[name] = self._api.submit(job)
+    def submit_real(self, name: str, seconds: float) -> str:
+        """Submit a job of real processes, and return its id once it is acknowledged."""
+        node = self._struck.node
+        job = self._ledger.job(name, tasks=REAL_TASKS, seconds=seconds, node=node)
+        self.real.add(name)
+        return self._submit(name, job)
+
+    def submit_simulated(self, name: str, seconds: float) -> str:
+        """Submit a job for the fleet, and return its id once it is acknowledged."""
+        return self._submit(name, simulated_job(name, seconds))
+
+    def _submit(self, name: str, job: Mapping[str, object]) -> str:
+        self.acknowledged[name] = self._struck.api.submit(job)
         return self.acknowledged[name]
 
     def _run(self) -> None:
         number = 0
         try:
             while not self._end.wait(BETWEEN_SUBMISSIONS_SECONDS):
-                self.submit(f"work-{number}", round(self._dice.uniform(0.5, 3.0), 2))
+                submit = self.submit_simulated if number % 2 else self.submit_real
+                submit(f"work-{number}", round(self._dice.uniform(0.5, 3.0), 2))
                 number += 1
         except (AssertionError, OSError) as error:
             self._error = error  # raised where the writer is waited for
 
 
-def strike(data: Path, fault: Fault) -> None:
-    """Do what the fault says.
-
-    A server is struck with the processes that it works in. The agent alone: its children are the
-    shims, which are to outlive it.
-    """
-    main = next(one.identity.pid for one in record.load(data) if one.name == fault.victim)
-    process = psutil.Process(main)
-    family = [process]
-    if fault.victim != "agent":
-        family += process.children(recursive=True)
-    if fault.kind is Kind.RESTART:
-        # SIGTERM to PostgreSQL waits for its clients; its supervisor ends it by SIGINT as well.
-        process.send_signal(signal.SIGINT if fault.victim == "postgres" else signal.SIGTERM)
-        return
-    if fault.kind is Kind.KILL:
-        _signal_all(family, signal.SIGKILL)
-        return
-    _signal_all(family, signal.SIGSTOP)
-    try:
-        time.sleep(fault.pause_seconds)
-    finally:
-        _signal_all(family, signal.SIGCONT)
+def simulated_job(name: str, seconds: float) -> Mapping[str, object]:
+    """Return a gang for the fleet that pretends to run for so many seconds."""
+    return {
+        "name": name,
+        "queue": "default",
+        "min_available": SIMULATED_TASKS,
+        "annotations": {"terrace.io/simulate-seconds": f"{seconds:.3f}"},
+        "policies": [{"event": "PodEvicted", "action": "RestartTask"}],
+        "roles": [
+            {
+                "name": "main",
+                "replicas": SIMULATED_TASKS,
+                "gpu_milli": 1000,
+                "cpu": "1",
+                "memory": "1Gi",
+                "command": ["train"],
+                "node_selector": {FLEET_LABEL: "yes"},
+            }
+        ],
+    }
 
 
-def _signal_all(family: list[psutil.Process], number: signal.Signals) -> None:
-    for one in family:
-        if one.is_running():
-            try:
-                one.send_signal(number)
-            except psutil.NoSuchProcess:
-                continue  # it ended between looking and sending
+def strike(struck: Struck, fault: Fault) -> None:
+    """Do what the fault says, and return when it is over."""
+    match fault.kind:
+        case Kind.KILL:
+            struck.kill(fault.victim)
+        case Kind.RESTART:
+            struck.restart(fault.victim)
+        case Kind.PAUSE:
+            with struck.paused(fault.victim):
+                time.sleep(fault.lasts_seconds)
+        case Kind.CUT | Kind.SLOW | Kind.STALL:
+            how = Link(fault.kind.value)
+            with struck.disturbed(fault.victim, how, fault.delay_seconds):
+                time.sleep(fault.lasts_seconds)
 
 
-def run(up: Up, *, seed: int, faults: int) -> Findings:
+def run(
+    struck: Struck, *, seed: int, faults: int, longest_seconds: float = LONGEST_SECONDS
+) -> Findings:
     """Strike a running installation, wait until its jobs have ended, and look at what is there."""
-    api = Api(up.address(), up.ask(MAKE_TOKEN))
-    ledger = Ledger.make(up.data.parent / "ledger")
-    writer = Writer(api, ledger, seed)
+    ledger = Ledger.make(struck.data.parent / "ledger")
+    writer = Writer(struck, ledger, seed)
     found = Findings(seed)
-    with writer.writing():
-        _wait_for_phase(api, writer.submit("first", 0.1), {"Running", *FINISHED})
-        for number, fault in enumerate(drawn(seed, faults)):
-            time.sleep(fault.after_seconds)
-            begun = time.monotonic()
-            strike(up.data, fault)
-            probe = writer.submit(f"probe-{number}", 0.1)
-            _wait_for_phase(api, probe, {"Running", *FINISHED})
-            recovered = Recovered(fault, round(time.monotonic() - begun, 2))
-            found.faults.append(recovered)
-            sys.stderr.write(f"{json.dumps(asdict(recovered))}\n")
+    with ExitStack() as stack:
+        pages = [stack.enter_context(OpenPage(struck.socket_address())) for _ in range(PAGES)]
+        _follow(pages, struck.api)
+        with writer.writing():
+            _wait_for_phase(struck.api, writer.submit_real("first", 0.1), {"Running", *FINISHED})
+            for number, fault in enumerate(drawn(seed, faults, longest_seconds=longest_seconds)):
+                time.sleep(fault.after_seconds)
+                strike(struck, fault)
+                over = time.monotonic()
+                probe = writer.submit_real(f"probe-{number}", 0.1)
+                if number < FOLLOWED_JOBS:
+                    for page in pages:
+                        page.follow(*(f"job:{probe}/fragment/{part}/" for part in JOB_PARTS))
+                _wait_for_phase(struck.api, probe, {"Running", *FINISHED})
+                recovered = Recovered(fault, round(time.monotonic() - over, 2))
+                found.faults.append(recovered)
+                sys.stderr.write(f"{json.dumps(asdict(recovered))}\n")
+        _look(struck, writer, ledger, found)
+        _look_at_pages(struck, pages, found)
+    return found
+
+
+JOB_PARTS = ("job_row", "job_tasks")
+
+
+def _follow(pages: list[OpenPage], api: Api) -> None:
+    """Show the default queue and the cluster's tree on every page."""
+    queue = next(one for one in api.ask("GET", "/queues")["items"] if one["name"] == "default")
+    for page in pages:
+        page.follow(
+            f"queue:{queue['id']}/fragment/queue_share/",
+            f"queue:{queue['id']}/fragment/queue_jobs/",
+        )
+
+
+def _look(struck: Struck, writer: Writer, ledger: Ledger, found: Findings) -> None:
+    """Wait until all has ended, and compare what was promised with ledger and database."""
     quiet = time.monotonic()
+    for number in range(MOST_CYCLES):
+        writer.submit_real(f"last-real-{number}", 0.1)
+        writer.submit_simulated(f"last-simulated-{number}", 0.1)
     for name, job in writer.acknowledged.items():
-        phase = _wait_for_phase(api, job, FINISHED)
+        phase = _wait_for_phase(struck.api, job, FINISHED)
         if phase != "Completed":
             found.not_completed[name] = phase
     found.settled_after_seconds = round(time.monotonic() - quiet, 2)
     ended = ledger.ended()
-    expected = {f"{name}-{index}" for name in writer.acknowledged for index in range(TASKS)}
-    known = set(json.loads(up.ask(ATTEMPTS)))
+    expected = {f"{name}-{index}" for name in writer.real for index in range(REAL_TASKS)}
+    facts = json.loads(struck.up.ask(FACTS))  # raises with what `check_invariants` says
     found.jobs = len(writer.acknowledged)
-    found.tasks_ended = len(ended)
+    found.real_tasks_ended = len(ended)
     found.ended_twice = sorted(task for task, count in ended.items() if count > 1)
     found.never_ended = sorted(expected - set(ended))
     found.overlaps = [f"{line.task} {line.attempt}" for line in ledger.overlaps()]
-    found.unknown_attempts = sorted(ledger.attempts() - known)
-    up.ask(VIOLATIONS)  # raises with what it says
-    return found
+    found.unknown_attempts = sorted(ledger.attempts() - set(facts["attempts"]))
+    found.doubled = facts["doubled"]
+    found.late = {name: count for name, count in facts["cycles"].items() if count > MOST_CYCLES}
+
+
+def _look_at_pages(struck: Struck, pages: list[OpenPage], found: Findings) -> None:
+    """Compare what the open pages show with fresh ones; give them the time of a few looks."""
+    for page in pages:
+        deadline = time.monotonic() + PATIENCE_SECONDS / 10
+        while stale := _stale(struck, page):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+        found.stale += stale
+        found.steps_back += page.steps_back
+        found.sockets += page.sockets
+
+
+def _stale(struck: Struck, page: OpenPage) -> list[str]:
+    now = fresh(struck.socket_address(), page.regions)
+    return [key for key in page.regions if page.shown.get(key) != now.get(key, "nothing")]
 
 
 def _wait_for_phase(api: Api, job_id: str, phases: frozenset[str] | set[str]) -> str:
@@ -229,18 +357,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
     parser.add_argument("--faults", type=int, default=20)
+    parser.add_argument("--longest", type=float, default=LONGEST_SECONDS, help="s that one lasts")
+    parser.add_argument("--fleet", type=int, default=20, help="simulated nodes")
+    parser.add_argument("--logs", type=Path, default=None, help="a new folder to keep all logs in")
     given = parser.parse_args()
     seed = given.seed if given.seed is not None else int.from_bytes(os.urandom(3))
     sys.stderr.write(f"SEED={seed}\n")
-    data = data_folder()
-    up = Up(data, with_agent=True)
-    try:
-        found = run(up, seed=seed, faults=given.faults)
-        sys.stdout.write(f"{json.dumps(asdict(found) | {'is_clean': found.is_clean()})}\n")
-    finally:
-        if up.process.poll() is None:
-            up.end()
-        remove(data)
+    with Struck(fleet=given.fleet, keep_logs=given.logs) as struck:
+        found = run(struck, seed=seed, faults=given.faults, longest_seconds=given.longest)
+        report = asdict(found) | {"by_kind": found.by_kind(), "is_clean": found.is_clean()}
+        sys.stdout.write(f"{json.dumps(report, indent=1)}\n")
     return 0 if found.is_clean() else 1
 
 

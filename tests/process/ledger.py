@@ -46,8 +46,8 @@ class Ledger:
         ledger.chmod(0o666)
         return cls(folder)
 
-    def job(self, name: str, *, tasks: int, seconds: float) -> Mapping[str, object]:
-        """Return a job of `tasks` tasks that write themselves into the ledger."""
+    def job(self, name: str, *, tasks: int, seconds: float, node: str = "") -> Mapping[str, object]:
+        """Return a job of `tasks` tasks, on `node` if given, that write themselves into it."""
         script = SCRIPT.format(folder=self.folder, job=name, seconds=seconds)
         return {
             "name": name,
@@ -64,6 +64,7 @@ class Ledger:
                     "cpu": "100m",
                     "memory": "32Mi",
                     "command": ["sh", "-c", script],
+                    "node_selector": {"kubernetes.io/hostname": node} if node else {},
                 }
             ],
         }

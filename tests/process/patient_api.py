@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 from tests.process.running import PATIENCE_SECONDS
 
@@ -18,15 +19,10 @@ from tenants.models import User
 now = clock.database_now()
 admin = User.objects.get(username="admin")
 _, secret = tokens.create_token(
-    actor=load_actor(admin), user=admin, name="survival", verbs=[], unit=None,
-    expires_at=now + timedelta(hours=1), now=now,
+    actor=load_actor(admin), user=admin, name="faults", verbs=[], unit=None,
+    expires_at=now + timedelta(hours=12), now=now,
 )
 print(secret)
-"""
-ATTEMPTS = """
-import json
-from scheduling.models import Attempt
-print(json.dumps([str(one) for one in Attempt.objects.values_list("id", flat=True)]))
 """
 VIOLATIONS = """
 from django.core.management import call_command
@@ -44,12 +40,30 @@ class Api:
 
     def submit(self, job: Mapping[str, object]) -> str:
         """Submit a job, under one key however often, and return its id."""
-        key = {"Idempotency-Key": f"survival-{job['name']}"}
+        key = {"Idempotency-Key": f"patient-{job['name']}"}
         return str(self._until_answered("POST", "/jobs", job, key)["id"])
 
     def phase(self, job_id: str) -> str:
         """Return a job's phase."""
         return str(self._until_answered("GET", f"/jobs/{job_id}")["phase"])
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        once: bool = False,
+    ) -> Any:
+        """Return the reply to a request; `once` is for who tries again by himself.
+
+        Raises:
+            OSError: asked once, and there was none.
+        """
+        headers = {"Idempotency-Key": uuid4().hex} if method == "POST" else {}
+        if once:
+            return self._ask(method, path, body, headers)
+        return self._until_answered(method, path, body, headers)
 
     def _until_answered(
         self,

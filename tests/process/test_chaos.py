@@ -1,4 +1,4 @@
-"""A few drawn faults while jobs run: nothing is lost or run twice."""
+"""A few drawn faults while jobs run: nothing is lost or run twice, and pages show what is."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,38 +7,46 @@ from dataclasses import asdict
 import pytest
 
 from tests.process import chaos
-from tests.process.running import Up, data_folder, remove
+from tests.process.struck import LINKS, Struck
 
-SEED = 11
-FAULTS = 4
+SEED = 58_749
+"""Its first ten faults are of all six kinds, and kill agent, loops, Redis and PostgreSQL."""
+
+FAULTS = 10
+LONGEST_SECONDS = 1.5
+NODES = 2
 
 
 @pytest.fixture
-def up() -> Iterator[Up]:
-    data = data_folder()
-    running = Up(data, with_agent=True)
-    yield running
-    if running.process.poll() is None:
-        running.end()
-    remove(data)
+def struck() -> Iterator[Struck]:
+    with Struck(fleet=NODES) as running:
+        yield running
 
 
 def test_seed_repeats_the_faults_and_every_victim_has_its_turn() -> None:
     """The same seed draws the same faults; a round strikes each victim once."""
-    faults = chaos.drawn(SEED, 2 * len(chaos.VICTIMS))
+    faults = chaos.drawn(SEED, 4 * len(chaos.VICTIMS))
 
     assert chaos.drawn(SEED, FAULTS) == faults[:FAULTS]
     assert chaos.drawn(SEED + 1, len(faults)) != faults
     assert {one.victim for one in faults[: len(chaos.VICTIMS)]} == set(chaos.VICTIMS)
+    assert {one.kind for one in faults} == set(chaos.Kind)
+    lasting = [one.lasts_seconds for one in faults if one.kind not in chaos.AT_ONCE]
+    assert min(lasting) >= 1
+    assert 10 < max(lasting) <= 30
+    assert all((one.victim in LINKS) == (one.kind in chaos.KINDS["redis-link"]) for one in faults)
 
 
 def test_nothing_is_lost_or_run_twice_under_drawn_faults(
-    up: Up, record_property: Callable[[str, object], None]
+    struck: Struck, record_property: Callable[[str, object], None]
 ) -> None:
     """What was acknowledged completes, attempts do not overlap, and the invariants hold."""
-    found = chaos.run(up, seed=SEED, faults=FAULTS)
+    found = chaos.run(struck, seed=SEED, faults=FAULTS, longest_seconds=LONGEST_SECONDS)
 
-    record_property("chaos", json.dumps(asdict(found)))
+    record_property("chaos", json.dumps(asdict(found) | {"by_kind": found.by_kind()}))
+    assert {one.fault.kind for one in found.faults} == set(chaos.Kind)
+    killed = {one.fault.victim for one in found.faults if one.fault.kind is chaos.Kind.KILL}
+    assert killed == {"agent", "loops", "postgres", "redis"}
     assert len(found.faults) == FAULTS
     assert found.jobs > FAULTS
     assert found.is_clean(), asdict(found)

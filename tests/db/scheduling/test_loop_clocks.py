@@ -1,0 +1,86 @@
+"""Who leads a loop goes by the database's clock and its own monotonic one, never by the wall's."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from scheduling.domain import leases
+from scheduling.domain.errors import LeaseLostError
+from worker.loops import base
+from worker.loops.base import HeldLease, Outcome
+from worker.loops.stopping import Stopping
+
+pytestmark = pytest.mark.django_db
+
+SCOPE = "some-loop"
+
+
+class Faltering:
+    """A loop that finds its lease lost in its first turn, and ends in its second."""
+
+    scope = SCOPE
+
+    def __init__(self, stopping: Stopping) -> None:
+        self.epochs: list[int] = []
+        self._stopping = stopping
+
+    def begin(self, lease: HeldLease) -> None:
+        self.epochs.append(lease.epoch)
+
+    def turn(self, lease: HeldLease) -> None:
+        if len(self.epochs) == 1:
+            raise LeaseLostError(lease.scope, lease.epoch, None)
+        self._stopping.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for nothing."""
+
+    def end(self) -> None:
+        """Have nothing to close."""
+
+
+def held() -> HeldLease:
+    lease = HeldLease.acquire(SCOPE, 60.0)
+    assert lease is not None
+    return lease
+
+
+def test_holder_that_could_not_renew_stops_by_its_own_clock() -> None:
+    """After two thirds of its time without a renewal it acts no more; a renewal lets it go on."""
+    lease = held()
+    lease.confirmed_at -= 41.0
+
+    with pytest.raises(LeaseLostError):
+        lease.require_safe()
+    lease.renew()
+
+    lease.require_safe()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_wrong_clock_gives_no_lease_away(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
+    """A machine whose clock is an hour off neither takes a held lease nor loses its own."""
+    lease = held()
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + 3600 * hours)
+
+    assert HeldLease.acquire(SCOPE, 60.0) is None
+    lease.renew()
+    lease.require_safe()
+    assert leases.is_held(SCOPE)
+
+
+@pytest.mark.django_db(transaction=True)  # a loop closes old connections, as between two requests
+def test_who_steps_down_gives_back_what_is_still_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits until the lease of a holder that no longer acts runs out."""
+    stopping = Stopping()
+    monkeypatch.setattr(base, "STOPPING", stopping)
+    loop = Faltering(stopping)
+
+    outcome = base.run(loop)
+
+    assert outcome is Outcome.STOPPED
+    assert loop.epochs == [1, 2]
+    assert not leases.is_held(SCOPE)
