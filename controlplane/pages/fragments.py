@@ -16,7 +16,7 @@ from controlplane.charts import slots as slot_chart
 from controlplane.charts import timeline as timeline_chart
 from controlplane.charts import usage as usage_charts
 from controlplane.pages import queue_detail
-from controlplane.pages.job_logs import Choice, log_context
+from controlplane.pages.job_logs import Choice, log_tail
 from controlplane.pages.node_detail import node_context
 from controlplane.pages.notifications import unread
 from controlplane.pages.queue_rows import View, chart_context, rows_context
@@ -28,7 +28,7 @@ from scheduling.models import Cluster, Job, Node
 from scheduling.models.job import JobPhase
 from scheduling.models.node import NodeState
 from tenants.domain import personal
-from tenants.domain.access import Actor, Verb, may
+from tenants.domain.access import Actor, Verb, logs_verb, may, rights_on
 from tenants.domain.errors import NotFound
 
 Context = dict[str, object]
@@ -66,12 +66,16 @@ def job_header(actor: Actor, job_id: str, _argument: str) -> Context:
 def job_header_of(actor: Actor, job: Job) -> Context:
     """Return the header's context for a job at hand."""
     failure = job_queries.first_failure(job) if job.phase == JobPhase.FAILED else None
+    forecast = forecasts.newest(job, now=_now())
+    rights = rights_on(actor, job.unit_id, owner_id=job.owner_id)
     return {
         "job": job,
-        "status": status_line(job, forecasts.newest(job, now=_now()), failure),
+        "status": status_line(job, forecast, failure),
+        "forecast": forecast,
         "failure": failure,
         "now": _now(),
-        "may_control": may(actor, Verb.JOB_CONTROL, job.unit_id, owner_id=job.owner_id),
+        "may_control": Verb.JOB_CONTROL in rights,
+        "may_read_logs": logs_verb(are_logs_shared=job.queue.are_logs_shared) in rights,
     }
 
 
@@ -100,14 +104,22 @@ def job_history(actor: Actor, job_id: str, argument: str) -> Context:
 
 def job_timeline(actor: Actor, job_id: str, _argument: str) -> Context:
     """Load the attempts of a job as bars over time."""
-    job = job_queries.load_job(actor, job_id)
+    return job_timeline_of(job_queries.load_job(actor, job_id))
+
+
+def job_timeline_of(job: Job) -> Context:
+    """Return the same for a job at hand."""
     attempts = job_queries.attempts_of(job)
     return {"job": job, "attempts": attempts, "chart": timeline_chart.chart(job, attempts, _now())}
 
 
 def job_metrics(actor: Actor, job_id: str, argument: str) -> Context:
     """Load what the tasks reported of themselves; the overview says nothing where that is none."""
-    job = job_queries.load_job(actor, job_id)
+    return job_metrics_of(job_queries.load_job(actor, job_id), argument)
+
+
+def job_metrics_of(job: Job, argument: str) -> Context:
+    """Return the same for a job at hand."""
     return {
         "job": job,
         "charts": metric_charts.charts(job_queries.metric_series(job)),
@@ -117,13 +129,17 @@ def job_metrics(actor: Actor, job_id: str, argument: str) -> Context:
 
 def job_usage(actor: Actor, job_id: str, _argument: str) -> Context:
     """Load the measured use of a job's tasks."""
-    job = job_queries.load_job(actor, job_id)
+    return job_usage_of(job_queries.load_job(actor, job_id))
+
+
+def job_usage_of(job: Job) -> Context:
+    """Return the same for a job at hand."""
     return {"job": job, "charts": usage_charts.charts(job_queries.usage_series(job))}
 
 
 def job_log(actor: Actor, job_id: str, _argument: str) -> Context:
     """Load the tail of the log that most wants reading; it appears when the first task starts."""
-    return log_context(actor, job_queries.load_job(actor, job_id), Choice())
+    return log_tail(actor, job_queries.load_job(actor, job_id), Choice())
 
 
 def my_jobs(actor: Actor, user_id: str, _argument: str) -> Context:

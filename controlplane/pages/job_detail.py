@@ -19,12 +19,12 @@ from controlplane.pages.job_logs import (
     Choice,
     chosen_attempt,
     log_context,
-    may_read_logs,
+    log_tail,
     merged_context,
 )
 from scheduling.domain import files as job_files
 from scheduling.domain import logs as job_logs
-from scheduling.domain.queries import explain, forecasts, smallest_change
+from scheduling.domain.queries import explain, forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.activity import subject_activity
 from scheduling.domain.queries.efficiency import efficiency
@@ -59,7 +59,6 @@ def _render(
             (reverse(f"pages:{name}", args=[job.id]), label, name == tab, TAB_KEYS.get(name, ""))
             for name, label in TABS
         ],
-        "may_read_logs": may_read_logs(request.actor, job),
         **context,
     }
     return render_page(request, template, full, section="pages:job_list")
@@ -75,8 +74,8 @@ def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show what matters first: tasks, the newest log lines, what was reported, facts."""
     job = job_queries.load_job(request.actor, job_id)
     roles = job_queries.tasks_by_role(request.actor, job)
-    metrics = fragments.job_metrics(request.actor, str(job.id), fragments.OVERVIEW)
-    context = {"roles": roles, **log_context(request.actor, job, Choice()), **metrics}
+    metrics = fragments.job_metrics_of(job, fragments.OVERVIEW)
+    context = {"roles": roles, **log_tail(request.actor, job, Choice()), **metrics}
     if job.phase in FINISHED_PHASES:
         context |= _efficiency(job)
     return _render(request, job, "job", "jobs/overview.html", context)
@@ -109,7 +108,7 @@ def task(request: PageRequest, job_id: UUID, role: str, index: int) -> HttpRespo
 def timeline(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show the attempts over time."""
     job = job_queries.load_job(request.actor, job_id)
-    context = fragments.job_timeline(request.actor, str(job.id), "")
+    context = fragments.job_timeline_of(job)
     return _render(request, job, "job_timeline", "jobs/timeline.html", context)
 
 
@@ -132,9 +131,7 @@ def log_download(request: PageRequest, job_id: UUID) -> HttpResponse | Streaming
     """Send the whole log of one attempt as a file."""
     job = job_queries.load_job(request.actor, job_id)
     job_logs.require_logs(request.actor, job)
-    attempt = chosen_attempt(
-        job_queries.attempts_of(job, limit=500), request.GET.get("attempt", "")
-    )
+    attempt = chosen_attempt(job, request.GET.get("attempt", ""))
     if attempt is None:
         raise NotFound("log")
     stream = request.GET.get("stream", "")
@@ -152,8 +149,8 @@ def log_download(request: PageRequest, job_id: UUID) -> HttpResponse | Streaming
 def metrics(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show what tasks reported and what was measured."""
     job = job_queries.load_job(request.actor, job_id)
-    reported = fragments.job_metrics(request.actor, str(job.id), "")
-    used = fragments.job_usage(request.actor, str(job.id), "")
+    reported = fragments.job_metrics_of(job, "")
+    used = fragments.job_usage_of(job)
     context = {
         "charts": reported["charts"],
         "usage_charts": used["charts"],
@@ -167,12 +164,10 @@ def why(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show the explain ladder: the first rung that fails is the headline."""
     job = job_queries.load_job(request.actor, job_id)
     at = now()
-    ladder = explain.explain_job(request.actor, job, now=at)
-    changes = smallest_change.changes_for(request.actor, job, now=at) if ladder else ()
+    found = explain.explain_job(request.actor, job, now=at)
     context = {
-        "ladder": ladder,
-        "changes": [(smallest_change.code_of(one), one.params) for one in changes],
-        "forecast": forecasts.newest(job, now=at),
+        "ladder": found.ladder,
+        "changes": [(explain.code_of(one), one.params) for one in found.changes],
         "calibration": forecasts.calibration(job.queue.cluster_id, since=at - CALIBRATED),
     }
     return _render(request, job, "job_why", "jobs/why.html", context)

@@ -54,13 +54,17 @@ def may_read_logs(actor: Actor, job: Job) -> bool:
 
 def log_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
     """Return the attempts to choose from, the chosen one and the tail of its log."""
-    attempts = job_queries.attempts_of(job, limit=MOST_ATTEMPTS)
-    attempt = chosen_attempt(attempts, choice.attempt)
+    names = job_queries.attempt_names(job, limit=MOST_ATTEMPTS)
+    return {"log_attempts": names, **log_tail(actor, job, choice)}
+
+
+def log_tail(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
+    """Return the chosen attempt, or the one that most wants reading, and the tail of its log."""
+    attempt = chosen_attempt(job, choice.attempt)
     stream = choice.stream if choice.stream in logs.STREAMS else _telling_stream(attempt)
     context: dict[str, object] = {
         "job": job,
         "may_read_logs": may_read_logs(actor, job),
-        "log_attempts": attempts,
         "attempt": attempt,
         "stream": stream,
         "streams": logs.STREAMS,
@@ -91,14 +95,14 @@ def _telling_stream(attempt: Attempt | None) -> str:
 
 def merged_context(actor: Actor, job: Job, choice: Choice) -> dict[str, object]:
     """Return the last lines of the newest attempt of each task, or those that hold a text."""
-    attempts = job_queries.attempts_of(job, limit=MOST_ATTEMPTS)
-    newest = {one.task_id: one for one in attempts}  # in order of their numbers
-    shown = list(newest.values())[:MERGED_TASKS]
+    names = job_queries.attempt_names(job, limit=MOST_ATTEMPTS)
+    newest = {one.task_id: one.id for one in names}  # in order of their numbers
+    shown = job_queries.attempts_by_id(list(newest.values())[:MERGED_TASKS])
     stream = choice.stream if choice.stream in logs.STREAMS else logs.STREAMS[0]
     context: dict[str, object] = {
         "job": job,
         "may_read_logs": may_read_logs(actor, job),
-        "log_attempts": attempts,
+        "log_attempts": names,
         "is_merged": True,
         "attempt": shown[0] if shown else None,
         "stream": stream,
@@ -151,10 +155,6 @@ def _merged_matches(
     return found
 
 
-def chosen_attempt(attempts: list[Attempt], wanted: str) -> Attempt | None:
+def chosen_attempt(job: Job, wanted: str) -> Attempt | None:
     """Return the attempt that is wanted, else the first that failed, else the first."""
-    for attempt in attempts:
-        if str(attempt.id) == wanted:
-            return attempt
-    failed = [attempt for attempt in attempts if attempt.state == "Failed"]
-    return next(iter(failed or attempts), None)
+    return job_queries.attempt_to_read(job, wanted, among=MOST_ATTEMPTS)

@@ -10,10 +10,10 @@ from django.http import HttpRequest
 from django.template.context import Context
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
+from django.utils.translation import ngettext, pgettext, pgettext_lazy
 
 from controlplane.charts.states import attempt_token, phase_token
 from controlplane.units import GPU, UNKNOWN, amount, bytes_, milli, plain, resource_name
@@ -293,58 +293,41 @@ def without_pods(amounts: Mapping[str, int]) -> dict[str, int]:
     return {name: value for name, value in amounts.items() if name != "pods"}
 
 
-SLOT_PIXELS = 20
-IDLE_PERCENT = 5
+@register.simple_tag
+def chip(state: str, label: object, size: str = "") -> SafeString:
+    """Draw a state, glyph and label: as text, since a page has hundreds of them."""
+    look = f"chip chip-{size}" if size else "chip"
+    return mark_safe(  # noqa: S308 -- state and size are ours, the label is escaped
+        f'<span class="{look}"><svg class="chip-glyph state-{state}" aria-hidden="true">'
+        f'<use href="#icon-state-{state}"/></svg>'
+        f'<span class="chip-label">{conditional_escape(str(label))}</span></span>'
+    )
 
 
-@register.inclusion_tag("_slot_bar.html")
-def slot_bar(load: Any) -> dict[str, object]:
-    """Draw a node's GPUs as squares: free, busy, held but idle, or broken."""
-    slots = []
-    for number, slot in enumerate(load.slots):
-        is_idle = slot.percent is not None and slot.percent < IDLE_PERCENT
-        look = "idle" if slot.state == "busy" and is_idle else slot.state
-        used = UNKNOWN if slot.percent is None else f"{slot.percent:.0f} %"
-        job = f" · {slot.job.name}" if slot.job else ""
-        words = _SLOT_WORDS[look]
-        slots.append(
-            {
-                "x": number * SLOT_PIXELS + 1,
-                "token": look,
-                "title": f"GPU {slot.device.index}: {words}, {used}{job}",
-            }
-        )
-    summary = _("%(free)d of %(all)d GPUs free") % {
-        "free": load.free_gpus,
-        "all": len(load.slots),
-    }
-    return {"slots": slots, "width": max(1, len(slots) * SLOT_PIXELS), "summary": summary}
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """Draw a symbol of `_icons.html`: for rows, as `chip`."""
+    return mark_safe(  # noqa: S308 -- templates name symbols of ours
+        f'<svg class="icon" aria-hidden="true"><use href="#icon-{name}"/></svg>'
+    )
 
 
-_SLOT_WORDS = {
-    "free": gettext_lazy("free"),
-    "busy": gettext_lazy("held"),
-    "idle": gettext_lazy("held, idle"),
-    "bad": gettext_lazy("not healthy"),
-}
-
-
-@register.inclusion_tag("_chip.html")
-def node_chip(node: Any) -> dict[str, object]:
+@register.simple_tag
+def node_chip(node: Any) -> SafeString:
     """Draw a node's state; cordon and drain come before Ready."""
     if node.state == "Ready" and node.is_draining:
-        return {"state": "terminating", "label": pgettext("state", "Draining")}
+        return chip("terminating", pgettext("state", "Draining"))
     if node.state == "Ready" and node.is_cordoned:
-        return {"state": "held", "label": pgettext("state", "Cordoned")}
+        return chip("held", pgettext("state", "Cordoned"))
     tokens = {"Ready": "succeeded", "NotReady": "failed", "Joining": "queued"}
-    return {"state": tokens.get(node.state, "unknown"), "label": phase_label(node.state)}
+    return chip(tokens.get(node.state, "unknown"), phase_label(node.state))
 
 
-@register.inclusion_tag("_chip.html")
-def queue_chip(state: str) -> dict[str, object]:
+@register.simple_tag
+def queue_chip(state: str) -> SafeString:
     """Draw a queue's state."""
     tokens = {"Open": "succeeded", "Closing": "terminating", "Closed": "held"}
-    return {"state": tokens.get(state, "unknown"), "label": phase_label(state)}
+    return chip(tokens.get(state, "unknown"), phase_label(state))
 
 
 @register.simple_tag

@@ -1,13 +1,15 @@
 """Draws fields, roles and states of the pages about people and org units."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django import template
+from django.utils.safestring import SafeString
 from django.utils.text import slugify
 from django.utils.translation import gettext as _
 
 from controlplane.forms.people import Choices, TextForm
+from controlplane.templatetags.terrace import chip
 from scheduling.domain import access_wording
 from scheduling.domain.queries.people import state_of
 from tenants.models import User
@@ -37,12 +39,11 @@ def slug_of(name: str) -> str:
     return slugify(name)[:LONGEST_SLUG].strip("-")
 
 
-@register.inclusion_tag("_chip.html")
-def account_chip(user: User) -> Mapping[str, str]:
+@register.simple_tag
+def account_chip(user: User) -> SafeString:
     """Draw what became of an account."""
     state = state_of(user).value
-    label = str(access_wording.ACCOUNT_STATES[state])
-    return {"state": _ACCOUNT_TOKENS[state], "label": label}
+    return chip(_ACCOUNT_TOKENS[state], access_wording.ACCOUNT_STATES[state])
 
 
 @register.filter

@@ -3,11 +3,13 @@
 from typing import Any
 
 from django import template
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext_lazy
 
 from controlplane.charts.bullets import bullet
 from controlplane.forms.queues import QueueFields
+from controlplane.templatetags.terrace import chip
 from scheduling.domain.queries.queues import QueueRow
 
 register = template.Library()
@@ -58,8 +60,7 @@ _CHANGE_STATES = {
 }
 
 
-@register.inclusion_tag("_chip.html")
-def change_chip(state: str) -> dict[str, object]:
+@register.simple_tag
+def change_chip(state: str) -> SafeString:
     """Draw how far a change set has come."""
-    token, label = _CHANGE_STATES.get(state, ("unknown", state))
-    return {"state": token, "label": label}
+    return chip(*_CHANGE_STATES.get(state, ("unknown", state)))

@@ -32,20 +32,24 @@ class Usage:
     by_place: dict[Place, dict[QuotaResource, int]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
+    _owners: dict[UUID, set[UUID]] = field(default_factory=lambda: defaultdict(set))
+    """Who has something in a unit: a page of many quotas asks for few units at a time."""
 
     def of(
         self, units: Collection[UUID], resource: QuotaResource, owner: UUID | None = None
     ) -> int:
         """Return the sum over the units, of one owner or of all."""
         return sum(
-            amounts[resource]
-            for (unit, who), amounts in self.by_place.items()
-            if unit in units and (owner is None or who == owner)
+            self.by_place[unit, who][resource]
+            for unit in self._owners.keys() & units
+            for who in self._owners[unit]
+            if owner is None or who == owner
         )
 
     def add(self, place: Place, resource: QuotaResource, amount: int) -> None:
         """Add an amount."""
         self.by_place[place][resource] += amount
+        self._owners[place[0]].add(place[1])
 
 
 def units_below(unit_ids: Iterable[UUID]) -> dict[UUID, frozenset[UUID]]:

@@ -55,13 +55,9 @@ def walls_of(cluster_id: UUID) -> tuple[engine.Quota, ...]:
 
 def _quotas() -> list[Quota]:
     """Return the quotas with a limit of what runs, with those limits, from the top down."""
-    limits = list(
-        QuotaLimit.objects.filter(resource__in=OF_WHAT_RUNS).order_by("id").values_list("quota_id")
-    )
-    if not limits:
-        return []
-    wanted = Prefetch("limits", QuotaLimit.objects.filter(resource__in=OF_WHAT_RUNS))
-    quotas = Quota.objects.filter(id__in={quota for (quota,) in limits}).select_related("unit")
+    limits = QuotaLimit.objects.filter(resource__in=OF_WHAT_RUNS)
+    quotas = Quota.objects.filter(id__in=limits.values("quota_id")).select_related("unit")
+    wanted = Prefetch("limits", limits)
     return list(quotas.prefetch_related(wanted).order_by("created_at", "id"))
 
 

@@ -92,7 +92,7 @@ def _tree(
     for number in range(size.departments):
         name = f"department-{number:02}"
         unit = make_unit(name, tenant)
-        group = make_queue(cluster, unit, top, name, now, weight=1 + number, max={GPU: 400_000})
+        group = make_queue(cluster, unit, top, name, now, max={GPU: 400_000})
         groups.append(group)
         for place in range(size.teams):
             name = f"team-{number:02}-{place:02}"

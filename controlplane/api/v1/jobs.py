@@ -27,7 +27,7 @@ from controlplane.api.schema import DocumentOut, listing, problems
 from controlplane.api.v1.job_output import JobDetailOut, JobOut, hidden_env, reason
 from scheduling.domain import jobs
 from scheduling.domain.jobs import JobAction
-from scheduling.domain.queries import explain, smallest_change
+from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.submissions import role_rows
 from scheduling.engine.explain import Fit, Ladder
@@ -413,15 +413,12 @@ class JobExplainView(JobView):
         """Walk the ladder of reasons on the live state; the first rung that fails is the answer."""
         del request
         job = self.load(job_id)
-        ladder = explain.explain_job(self.actor, job, now=self.now)
-        return Response(
-            {"phase": job.phase, "is_waiting": ladder is not None}
-            | (ladder_out(ladder) | {"changes": self._changes(job)} if ladder else {})
-        )
-
-    def _changes(self, job: Job) -> list[dict[str, Any] | None]:
-        found = smallest_change.changes_for(self.actor, job, now=self.now)
-        return [reason(smallest_change.code_of(one), plain(one.params)) for one in found]
+        why = explain.explain_job(self.actor, job, now=self.now)
+        document: dict[str, Any] = {"phase": job.phase, "is_waiting": why.ladder is not None}
+        if why.ladder is not None:
+            changes = [reason(explain.code_of(one), plain(one.params)) for one in why.changes]
+            document |= {**ladder_out(why.ladder), "changes": changes}
+        return Response(document)
 
 
 def ladder_out(ladder: Ladder) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -32,9 +32,19 @@ from tenants.models import OutboxRow
 from tenants.models.scoped import Scope
 
 NODES_PER_PAGE = 200
+SHOWN_ATTEMPTS = 200
+"""So many running attempts of a node are listed."""
 FRESH = timedelta(minutes=2)
 """Older measurements say nothing about now."""
 GPU = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job as far as a map names it."""
+
+    id: UUID
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class Slot:
     percent: float | None = None
     memory_bytes: int | None = None
     held_milli: int = 0
-    job: Job | None = None
+    job: Holder | None = None
     """The job that holds it, if the viewer may read that job."""
 
     @property
@@ -172,59 +182,59 @@ def node_loads(scope: Scope, nodes: list[Node], *, now: datetime) -> list[NodeLo
         .annotate(cpu=Sum("cpu_milli"), memory=Sum("memory_bytes"), gpu=Sum("gpu_milli"))
         .order_by("node")
     }
-    measured = _newest(
-        Usage.objects.filter(node__in=ids, device_uuid="", attempt__isnull=True, at__gt=now - FRESH)
+    measured = {
+        node: (cpu, memory)
+        for node, cpu, memory in Usage.objects.filter(
+            node__in=ids, device_uuid="", attempt__isnull=True, at__gt=now - FRESH
+        )
         .order_by("node", "-at")
         .distinct("node")
-    )
+        .values_list("node_id", "cpu_milli", "memory_bytes")
+    }
     return [
         NodeLoad(
             node,
             tuple(slots.get(node.id, ())),
             held.get(node.id, {}),
-            *_cpu_memory(measured.get((node.id, ""))),
+            *measured.get(node.id, (None, None)),
         )
         for node in nodes
     ]
 
 
-def _cpu_memory(usage: Usage | None) -> tuple[int | None, int | None]:
-    return (usage.cpu_milli, usage.memory_bytes) if usage else (None, None)
-
-
-def _newest(rows: Iterable[Usage]) -> dict[tuple[UUID, str], Usage]:
-    return {(row.node_id, row.device_uuid): row for row in rows}
-
-
 def _slots(scope: Scope, node_ids: list[UUID], *, now: datetime) -> dict[UUID, list[Slot]]:
+    """Return the GPUs of nodes; a map has thousands, so only what it shows is read of each."""
     devices = Device.objects.filter(node__in=node_ids).order_by("node_id", "index")
-    holds: dict[UUID, list[DeviceHold]] = defaultdict(list)
-    for hold in DeviceHold.objects.filter(
+    held: dict[UUID, int] = defaultdict(int)
+    first_job: dict[UUID, UUID] = {}
+    for device_id, is_whole, gpu_milli, job_id in DeviceHold.objects.filter(
         device__node__in=node_ids, released_at__isnull=True
-    ).select_related("hold__attempt"):
-        holds[hold.device_id].append(hold)
-    job_ids = {hold.hold.attempt.job_id for found in holds.values() for hold in found}
-    jobs = {
-        job.id: job
-        for job in Job.objects.visible_to(scope).filter(id__in=job_ids).only("id", "name", "phase")
-    }
-    used = _newest(
-        Usage.objects.filter(node__in=node_ids, at__gt=now - FRESH)
+    ).values_list("device_id", "is_whole", "gpu_milli", "hold__attempt__job_id"):
+        held[device_id] += 1000 if is_whole else gpu_milli
+        first_job.setdefault(device_id, job_id)
+    seen = Job.objects.visible_to(scope).filter(id__in=set(first_job.values()))
+    jobs = {job_id: Holder(job_id, name) for job_id, name in seen.values_list("id", "name")}
+    used = {
+        (node_id, uuid): (percent, memory)
+        for node_id, uuid, percent, memory in Usage.objects.filter(
+            node__in=node_ids, at__gt=now - FRESH
+        )
         .exclude(device_uuid="")
         .order_by("node", "device_uuid", "-at")
         .distinct("node", "device_uuid")
-    )
+        .values_list("node_id", "device_uuid", "gpu_percent", "gpu_memory_bytes")
+    }
     slots: dict[UUID, list[Slot]] = defaultdict(list)
-    for device in devices:
-        usage = used.get((device.node_id, device.uuid))
-        held = holds.get(device.id, [])
+    for device in devices.defer("links"):
+        percent, memory = used.get((device.node_id, device.uuid), (None, None))
+        holder = first_job.get(device.id)
         slots[device.node_id].append(
             Slot(
                 device,
-                percent=usage.gpu_percent if usage else None,
-                memory_bytes=usage.gpu_memory_bytes if usage else None,
-                held_milli=sum(1000 if one.is_whole else one.gpu_milli for one in held),
-                job=jobs.get(held[0].hold.attempt.job_id) if held else None,
+                percent=percent,
+                memory_bytes=memory,
+                held_milli=held.get(device.id, 0),
+                job=jobs.get(holder) if holder is not None else None,
             )
         )
     return slots
@@ -249,8 +259,10 @@ def live_attempts(scope: Scope, node: Node) -> tuple[list[Attempt], int]:
     shown = list(
         readable.select_related("job", "job__queue", "job__owner", "task__role", "hold").order_by(
             "bound_at"
-        )[:200]
+        )[:SHOWN_ATTEMPTS]
     )
+    if scope.sees_everything and len(shown) < SHOWN_ATTEMPTS:
+        return shown, 0
     return shown, live.count() - len(shown)
 
 

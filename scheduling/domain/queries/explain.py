@@ -1,22 +1,24 @@
-"""Why a job waits and whether one would fit: the engine's own answers on the rows as they are now.
+"""Why a job waits, what would start it, and whether one would fit.
 
-A snapshot is read for each question; a small warm cache by cluster keeps what has not changed, so
-that a page with several questions reads the cluster once.
+The engine's own answers on the rows as they are now. A snapshot is read for each question; a small
+warm cache by cluster keeps what has not changed, so that the next question reads only news.
 """
 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID, uuid4
 
 from scheduling.domain import placement_rules
 from scheduling.domain.cycles import configuration_of
 from scheduling.domain.jobs import priority_of, request_of
-from scheduling.domain.queries.redaction import redact_fit, redact_ladder
+from scheduling.domain.queries.redaction import redact_fit, redact_ladder, redacted
 from scheduling.domain.snapshot import Rule, SnapshotCache, rules_of, runtime_wanted
 from scheduling.engine import explain as engine_explain
 from scheduling.engine import types as engine
+from scheduling.engine.changes import Change, smallest_changes
 from scheduling.engine.explain import Fit, Ladder
 from scheduling.engine.tables import Memo
 from scheduling.lifecycle.states import SCHEDULABLE_PHASES
@@ -24,6 +26,9 @@ from scheduling.models import Job, Queue
 from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
+
+MOST = 3
+"""Changes that are shown, one of a kind."""
 
 PLACED_BY = {
     "name",
@@ -61,26 +66,54 @@ class _Warm:
 WARM = _Warm()
 
 
-def explain_job(actor: Actor, job: Job, *, now: datetime) -> Ladder | None:
-    """Return why a job waits by the cycle that would run now; None if it does not wait.
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a job waits, and changes each of which alone would start it, the smallest first."""
+
+    ladder: Ladder | None = None
+    """None if the job does not wait."""
+    changes: tuple[Change, ...] = ()
+
+
+def explain_job(actor: Actor, job: Job, *, now: datetime) -> Why:
+    """Answer by the cycle that would run now, as far as the reader may know of it.
+
+    Only queues are proposed to which the actor may submit; jobs to wait for are named to those
+    who see them, the others only counted.
 
     Raises:
         NotFound: the actor does not see the job.
     """
     access.require(actor, Verb.JOB_READ, job.unit_id, owner_id=job.owner_id, what="job")
-    if job.phase not in SCHEDULABLE_PHASES:
-        return None
+    if job.phase not in SCHEDULABLE_PHASES or not job.tasks_pending:
+        return Why()
     cluster_id = job.queue.cluster_id
+    own = access.reads(actor, Verb.JOB_CREATE)
+    queues: set[str] | None = None  # all of them
+    if not own.sees_everything:
+        seen = Queue.objects.visible_to(own).filter(cluster_id=cluster_id)
+        queues = set(seen.values_list("name", flat=True))
     cache, memo, lock = WARM.of(cluster_id)
     with lock:
         snapshot = cache.refresh(cluster_id, now)
+        config, key = configuration_of(cluster_id), str(job.id)
         try:
-            ladder = engine_explain.explain(
-                snapshot, configuration_of(cluster_id), str(job.id), memo=memo
-            )
+            ladder = engine_explain.explain(snapshot, config, key, memo=memo)
+            found = smallest_changes(snapshot, config, key, memo=memo, queues=queues, most=MOST)
         except KeyError:
-            return None
-    return redact_ladder(access.reads(actor, Verb.JOB_READ), ladder, own_queue=job.queue.name)
+            return Why()
+    scope = access.reads(actor, Verb.JOB_READ)
+    shown = redacted(scope, [one.params for one in found], own_queues=queues or ())
+    return Why(
+        redact_ladder(scope, ladder, own_queue=job.queue.name),
+        tuple(replace(one, params=params) for one, params in zip(found, shown, strict=True)),
+    )
+
+
+def code_of(change: Change) -> str:
+    """Return the code under which `wording` has the sentence of a change."""
+    constraint = change.params.get("constraint")
+    return f"change_{change.kind}_{constraint}" if constraint else f"change_{change.kind}"
 
 
 def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Max, Prefetch, Q, QuerySet, Sum, Window
+from django.db.models import Case, Max, Prefetch, Q, QuerySet, Sum, When, Window
 from django.db.models.functions import RowNumber
 
 from scheduling.domain.queries.redaction import redact_rows
@@ -30,7 +30,7 @@ from scheduling.models.attempt import AttemptState
 from scheduling.models.job import FINISHED_PHASES, JobPhase
 from tenants.domain.access import Actor
 from tenants.domain.errors import Invalid, NotFound, Problem
-from tenants.models.scoped import Scope
+from tenants.models.scoped import Scope, known_first
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 500
@@ -49,6 +49,8 @@ TABS: Mapping[str, tuple[str, ...]] = {
     "cancelled": (JobPhase.TERMINATING, JobPhase.TERMINATED),
 }
 """The tabs of the list: name -> phases; none means every phase."""
+LIVE_TABS = frozenset({"waiting", "running", "suspended"})
+"""Tabs of jobs that have not ended: few, however long the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +148,15 @@ def decode_cursor(cursor: str) -> tuple[datetime, UUID]:
 
 def visible(scope: Scope, where: JobFilter) -> QuerySet[Job]:
     """Return the jobs that `scope` may read and the filter lets through, without an order."""
-    found = Job.objects.visible_to(scope)
+    is_of_history = where.tab not in LIVE_TABS
+    jobs = Job.objects
+    found = jobs.visible_in_order(scope) if is_of_history else jobs.visible_to(scope)
     if phases := TABS.get(where.tab, ()):
         found = found.filter(phase__in=phases)
     if where.queue:
-        below = QueueClosure.objects.filter(ancestor__name=where.queue)
-        found = found.filter(queue__in=below.values("descendant_id"))
+        links = QueueClosure.objects.filter(ancestor__name=where.queue)
+        below = links.values_list("descendant_id", flat=True)
+        found = found.filter(queue__in=known_first(below) if is_of_history else below)
     if where.owner:
         found = found.filter(owner__username__iexact=where.owner)
     if where.text:
@@ -281,6 +286,57 @@ def attempts_of(job: Job, *, limit: int = 200) -> list[Attempt]:
     newest = job.attempts.select_related("task", "task__role", "node").order_by("-bound_at")[:limit]
     return sorted(
         newest, key=lambda attempt: (attempt.task.role_id, attempt.task.index, attempt.number)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptName:
+    """An attempt as a menu names it."""
+
+    id: UUID
+    task_id: int
+    role: str
+    index: int
+    number: int
+    state: str
+
+
+def attempt_names(job: Job, *, limit: int) -> list[AttemptName]:
+    """Return the newest attempts of a job to choose from, by role, task and number."""
+    newest = job.attempts.order_by("-bound_at").values("id")[:limit]
+    rows = Attempt.objects.filter(id__in=newest).order_by("task__role_id", "task__index", "number")
+    return [
+        AttemptName(*row)
+        for row in rows.values_list(
+            "id", "task_id", "task__role__name", "task__index", "number", "state"
+        )
+    ]
+
+
+def attempts_by_id(ids: Sequence[UUID]) -> list[Attempt]:
+    """Return some attempts in the order of their ids given."""
+    found = Attempt.objects.select_related("task__role", "node").in_bulk(ids)
+    return [found[one] for one in ids if one in found]
+
+
+def attempt_to_read(job: Job, wanted: str, *, among: int) -> Attempt | None:
+    """Return the attempt of that id, else of the newest the one whose log most wants reading.
+
+    That is the first by role and task of those that failed, else of all.
+    """
+    found = job.attempts.select_related("task__role", "node")
+    try:
+        one = found.filter(id=UUID(wanted)).first() if wanted else None
+    except ValueError:
+        one = None
+    if one is not None:
+        return one
+    failed = Case(When(state=AttemptState.FAILED, then=0), default=1)
+    newest = job.attempts.order_by("-bound_at").values("id")[:among]
+    return (
+        found.filter(id__in=newest)
+        .order_by(failed, "task__role_id", "task__index", "number")
+        .first()
     )
 
 

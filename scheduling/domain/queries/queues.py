@@ -158,14 +158,12 @@ def part(actor: Actor, cluster_id: UUID, cut: Cut) -> TreePart:
         .values_list("id", "parent_id")
     )
     shown = _reachable(top_ids, links)
-    missing = Counter(
-        dict(
-            children.filter(parent__in=shown)
-            .order_by()
-            .values_list("parent_id")
-            .annotate(n=Count("id"))
-        )
-    ) - Counter(parent for queue_id, parent in links if queue_id in shown)
+    listed = Counter(parent for queue_id, parent in links if queue_id in shown)
+    missing: Mapping[UUID, int] = {}
+    if listed and max(listed.values()) >= AT_ONCE:  # else nobody has more than are shown
+        below = children.filter(parent__in=shown).order_by().values_list("parent_id")
+        all_below = below.annotate(n=Count("id"))
+        missing = {one: n - listed[one] for one, n in all_below if one and n > listed[one]}
     rows = _rows(actor, _visible(actor).filter(id__in=shown), is_whole=False)
     return TreePart(tuple(rows), is_whole=False, total=total, more=dict(missing))
 
