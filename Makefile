@@ -2,7 +2,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help up test test-install lint format bench demo chaos properties lock
+.PHONY: help up test test-install lint format bench demo chaos properties walls guards audit lock
 
 # A path with spaces cannot be a make target's name, so that stamps are the scripts' business.
 SETUP := sh deploy/setup.sh
@@ -38,6 +38,18 @@ chaos: ## Kill, pause, cut and slow at random while jobs run: make chaos SEED=7 
 properties: ## Try the engine's properties on many more random clusters: make properties TIMES=50.
 	@$(SETUP) dev
 	@TERRACE_PROPERTIES=$(or $(TIMES),20) $(PYTHON_IN) -m pytest tests/unit/engine -k "properties or changes or walls" -q
+
+walls: ## Ask every address as every role in every relation, and 100,000 times an oracle: make walls CHECKS=5000.
+	@$(SETUP) dev
+	@TERRACE_WHOLE_MATRIX=1 TERRACE_ORACLE_CHECKS=$(or $(CHECKS),100000) $(PYTHON_IN) -m pytest tests/web/walls
+
+guards: ## Take away each guard of a list and see that a test notices: make guards ONLY=live.
+	@$(SETUP) dev
+	@$(PYTHON_IN) -m tests.web.walls.mutants $(if $(ONLY),--only "$(ONLY)")
+
+audit: ## Look up the locked packages in the databases of known vulnerabilities (needs the network).
+	@$(SETUP) dev scripts
+	@sh requirements/audit.sh
 
 format: ## Rewrite code, templates, scripts and styles in the one format.
 	@$(SETUP) dev scripts

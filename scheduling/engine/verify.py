@@ -416,6 +416,46 @@ def _promises(facts: Facts) -> Iterator[Violation]:
         promised[promise.node].update(place.request)
     if promised:
         yield from _too_large(facts, promised)
+        yield from _beyond_max(facts)
+
+
+def _beyond_max(facts: Facts) -> Iterator[Violation]:
+    """No queue holds more than its max once its promises have come true."""
+    plan = facts.plan
+    promised: dict[str, Counter[str]] = defaultdict(Counter)
+    other: dict[str, Counter[str]] = defaultdict(Counter)
+    moves = [(promised, 1, one.task) for one in plan.pipelined]
+    moves += [(other, 1, one.task) for one in plan.binds]
+    moves += [(other, -1, one.task) for one in plan.evictions]
+    for sums, sign, task in moves:
+        place = facts.places.get(task)
+        for queue in facts.path(place.job.queue) if place is not None else ():
+            for resource, amount in place.request.items() if place is not None else ():
+                sums[queue.name][resource] += sign * amount
+    for name, amounts in promised.items():
+        for resource, most in facts.queues[name].max.items():
+            stays = facts.held_by_queue[name][resource] + other[name][resource]
+            added = amounts[resource]
+            if not added or stays + added <= most:
+                continue
+            stays -= _ending(facts, name, resource)
+            if stays + added > most:
+                params = {"resource": resource, "held": stays, "added": added, "max": most}
+                yield Violation("promise_over_max", name, params)
+
+
+def _ending(facts: Facts, queue: str, resource: str) -> int:
+    """Return how much of a resource tasks hold below a queue that were ending before."""
+    return sum(
+        {PODS: 1000, **role.request}.get(resource, 0)
+        for job in facts.snapshot.jobs
+        if any(level.name == queue for level in facts.path(job.queue))
+        for role in job.roles
+        for task in job.tasks
+        if task.role == role.name
+        and task.state is TaskState.RELEASING
+        and task.key not in facts.evicted
+    )
 
 
 def _too_large(facts: Facts, promised: Mapping[str, Counter[str]]) -> Iterator[Violation]:

@@ -13,11 +13,12 @@ from scheduling.engine.actions.serving import (
     Misses,
     admitted,
     next_role,
+    place_job,
     roles_in_order,
     serve_job,
 )
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, Session
+from scheduling.engine.session import Group, Session, Statement
 from scheduling.engine.tables import PODS_DIM, Int64
 from scheduling.engine.types import Reason, Reservation
 from scheduling.engine.views import JobView, RoleView
@@ -37,7 +38,9 @@ FOR_WANT_OF_ROOM = frozenset(
 def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 - one attempt, told in order
     """Start the overdue jobs, the longest overdue first; keep room for those that do not fit.
 
-    An overdue job may go above its queue's share, never above a max. Arguments: `maxPerQueue`
+    A job above its queue's share is left to backfill if it fits, since whoever is entitled to the
+    room would take it back in the next cycle; if it does not fit room is kept for it all the same,
+    and it starts there. Never above a max. Arguments: `maxPerQueue`
     (default 1) reservations at a time, and `expireSeconds` (default 3600), after which one is
     made anew, perhaps elsewhere. Nothing is kept for what could not even fit an empty cluster.
     """
@@ -52,7 +55,6 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
         if reservation.reason == "sla"
     )
     misses = Misses()
-    session.may_borrow = True
     lines = Lines(session, overdue)
     while (queue := lines.next_queue()) is not None:
         while (found := lines.next_job(queue)) is not None:
@@ -62,6 +64,8 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
                 if group.take(job) is not group and _is_overdue(session, group):
                     lines.push(group)
                 continue
+            if reason.code is ReasonCode.QUEUE_SHARE:
+                reason = _obstacle_beyond_share(session, job) or reason
             group.reason = reason
             kept = session.reservations.get(job.key)
             may_keep = reason.code in FOR_WANT_OF_ROOM and not job.is_shaped
@@ -72,7 +76,16 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
                     session.keep(kept, index=session.tables.nodes.index)
             if kept is not None and kept.reason == "sla":
                 group.split().reason = _waits(session, job, kept)
+
+
+def _obstacle_beyond_share(session: Session, job: JobView) -> Reason | None:
+    """Return what would keep a job out if its queue's share did not; nothing of it stays."""
+    statement = Statement(session)
+    session.may_borrow = True
+    reason = place_job(session, job)
     session.may_borrow = False
+    statement.rollback()
+    return reason
 
 
 def _is_overdue(session: Session, group: Group) -> bool:

@@ -277,10 +277,10 @@ def _place_in_own_room(session: Session, job: JobView, own: Reservation) -> Reas
 
     Room that evictions made stays its own though the queue is above its share by now: it changed
     hands inside the queue. Were the job refused, it would evict again, and its first room would
-    go back to those who were evicted.
+    go back to those who were evicted. Room that an overdue job has waited for likewise.
     """
     borrowed = session.may_borrow
-    session.may_borrow = borrowed or own.reason == "evicted"
+    session.may_borrow = True
     session.focus = session.nodes_of(own)
     reason = place_job(session, job)
     session.focus = None

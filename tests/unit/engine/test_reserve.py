@@ -87,3 +87,17 @@ def test_suspended_job_keeps_no_room() -> None:
 
     assert outcome.plan.reservations == ()
     assert outcome.reason("q/big").code == ReasonCode.NOT_RUNNABLE
+
+
+def test_an_overdue_job_takes_nothing_that_another_queue_deserves() -> None:
+    """Above its queue's share it is lent what is left, or it would be evicted a cycle later."""
+    outcome = cycle("""
+        nodes  n1: gpu=4
+        queue  a:
+        queue  b:
+        job    a/first: 2 x gpu=1 sla=10
+        job    a/second: 2 x gpu=1 sla=10 created=1
+        job    b/entitled: 2 x gpu=1 created=2
+    """)
+
+    assert outcome.held == {"a/first": 2, "b/entitled": 2}

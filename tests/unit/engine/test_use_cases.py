@@ -251,7 +251,7 @@ def test_nobody_overtakes_the_head_of_a_fifo_queue() -> None:
         job    q/next: 2 x gpu=1 created=2
     """)
 
-    assert outcome.plan.binds == outcome.plan.evictions == ()
+    assert (outcome.plan.binds, outcome.plan.evictions) == ((), ())
     assert outcome.reason("q/next").params["job"] == "q/head"
 
 
@@ -266,5 +266,5 @@ def test_idle_room_is_lent_rather_than_promised() -> None:
         job    q/new: 1 x gpu=2 priority=2 created=1
     """)
 
-    assert outcome.plan.pipelined == outcome.plan.evictions == ()
+    assert (outcome.plan.pipelined, outcome.plan.evictions) == ((), ())
     assert "q/new" in {b.job for b in outcome.plan.binds}

@@ -360,3 +360,20 @@ def test_a_device_of_another_model_is_found() -> None:
     faulty = replace(faulty, binds=(replace(faulty.binds[0], devices=("d",)),))
 
     assert {v.code for v in check(state, faulty)} == {"unwanted_device"}
+
+
+@pytest.mark.parametrize(("state", "codes"), [("running", ["promise_over_max"]), ("releasing", [])])
+def test_a_promise_beyond_the_max_is_rejected(state: str, codes: list[str]) -> None:
+    """What runs counts against the max, what is ending does not."""
+    snapshot = read(f"""
+        nodes  n1: gpu=4
+        queue  org: max.gpu=2
+        queue  q: parent=org
+        job    q/old: 2 x gpu=1 {state} n1*2 phase=Running
+        job    q/new: 1 x gpu=1
+    """)
+    promised = replace(
+        plan(snapshot, DEFAULT_CONFIG), pipelined=(Pipelined("q/new-0", "q/new", "n1"),)
+    )
+
+    assert [v.code for v in check(snapshot, promised)] == codes
