@@ -212,6 +212,9 @@ CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.db.DatabaseCache",
         "LOCATION": "controlplane_cache",
+        # Beyond it rows are thrown out at random: with the usual 300, guessing at other names
+        # would forget how often one was tried. Rows that have expired go first.
+        "OPTIONS": {"MAX_ENTRIES": 1_000_000},
     },
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -23,11 +25,17 @@ class JsonParser(BaseParser):
         """Return the decoded value.
 
         Raises:
-            ParseError: it is not JSON in UTF-8, is nested too deeply, or has NaN or Infinity.
+            ParseError: it is not JSON in UTF-8, is nested too deeply, says a key twice, or has a
+                number that is none, such as NaN, or beyond what can be computed with.
         """
         del media_type, parser_context
         try:
-            return json.loads(stream.read().decode(), parse_constant=_refuse)
+            return json.loads(
+                stream.read().decode(),
+                parse_constant=_refuse,
+                parse_float=_finite,
+                object_pairs_hook=_without_repeats,
+            )
         except RecursionError:
             raise ParseError("The JSON is nested too deeply.") from None
         except ValueError as error:
@@ -49,3 +57,19 @@ class YamlParser(BaseParser):
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return number
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's members; of two with one key it could not be told which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((twice, _count),) = Counter(key for key, _value in pairs).most_common(1)
+        raise ValueError(f"the key {twice[:80]!r} is there twice")
+    return found

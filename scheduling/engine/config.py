@@ -95,6 +95,10 @@ OTHER_KEYS = frozenset({"name", "arguments"})
 DURATIONS = frozenset({"sla-waiting-time"})
 
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+DEEPEST = 20
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigProblem:
     """What is wrong with a configuration text, and where: a path such as `tiers[0].plugins[2]`."""
@@ -115,13 +119,15 @@ class ParsedConfig:
 def parse_config(text: str) -> ParsedConfig:
     """Read the text of a `volcano-scheduler.conf`; every problem is named with its place."""
     try:
-        data = yaml.safe_load(text)
+        _check_shape(text)
+        data = yaml.load(text, Loader=_LOADER)  # noqa: S506 - one of the two safe loaders
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        return ParsedConfig(
-            None, (ConfigProblem(place, "invalid_yaml", {"detail": error.problem or ""}),)
-        )
+        detail = error.problem or ""
+        place = _place(text, error.problem_mark)
+        return ParsedConfig(None, (ConfigProblem(place, "invalid_yaml", {"detail": detail}),))
+    except (yaml.YAMLError, ValueError):  # a character that YAML has not, an endless number
+        detail = "it holds a character that cannot be printed, or a number of too many digits"
+        return ParsedConfig(None, (ConfigProblem("", "invalid_yaml", {"detail": detail}),))
     if not isinstance(data, dict):
         return ParsedConfig(None, (ConfigProblem("", "not_a_mapping", {}),))
     problems: list[ConfigProblem] = [
@@ -136,6 +142,57 @@ def parse_config(text: str) -> ParsedConfig:
     if problems:
         return ParsedConfig(None, tuple(problems))
     return ParsedConfig(Config(actions=actions, tiers=tiers))
+
+
+def _place(text: str, mark: yaml.Mark | None) -> str:
+    """Say where something is; an end that is missed is missed at the end of the last line."""
+    if mark is None:
+        return ""
+    lines = text.splitlines()
+    if mark.line >= len(lines):
+        return f"line {len(lines)}, column {len(lines[-1]) + 1}" if lines else "line 1, column 1"
+    return f"line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _check_shape(text: str) -> None:
+    """Refuse what costs more than it says, before anything is built: by events, not by recursion.
+
+    Raises:
+        yaml.YAMLError: it is no YAML, too deep, has an alias, or says a key twice.
+    """
+    around: list[_Collection] = []
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            raise _malformed("an alias; write out what it stands for", event)
+        if isinstance(event, yaml.CollectionEndEvent):
+            around.pop()
+        if isinstance(event, yaml.NodeEvent) and around:
+            around[-1].take(event)
+        if isinstance(event, yaml.CollectionStartEvent):
+            if len(around) >= DEEPEST:
+                raise _malformed(f"it is nested deeper than {DEEPEST}", event)
+            around.append(_Collection(is_map=isinstance(event, yaml.MappingStartEvent)))
+
+
+@dataclass(slots=True)
+class _Collection:
+    """A list or map that is being read: how many nodes came, and its keys."""
+
+    is_map: bool
+    nodes: int = 0
+    keys: set[str] = field(default_factory=set)
+
+    def take(self, node: yaml.NodeEvent) -> None:
+        """Count a node; every other one of a map is a key."""
+        if self.is_map and self.nodes % 2 == 0 and isinstance(node, yaml.ScalarEvent):
+            if node.value in self.keys:
+                raise _malformed(f"the key {node.value[:80]} is there twice", node)
+            self.keys.add(node.value)
+        self.nodes += 1
+
+
+def _malformed(problem: str, event: yaml.Event) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]  # the mark of either parser
 
 
 TOP_KEYS = frozenset({"actions", "tiers", "configurations", "metrics"})

@@ -11,6 +11,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from scheduling.engine.types import (
     CPU,
@@ -34,6 +35,8 @@ GPUS_OF_A_NODE = 8
 SWF_COLUMNS = 18
 MOST = 2**53
 """Whole numbers beyond it are not exact; NaN fails the comparison too."""
+MOST_TASKS = 100_000
+"""Of one job; a larger number is a slip, and each task takes memory."""
 MODEL_LABEL = "terrace.dev/gpu-model"
 
 
@@ -52,7 +55,13 @@ def gang(  # noqa: PLR0913  # a job has that many sides; all are named
     affinity: tuple[tuple[Requirement, ...], ...] = (),
     priority: int = 0,
 ) -> Job:
-    """Return a rigid job of equal tasks, all of which must start together."""
+    """Return a rigid job of equal tasks, all of which must start together.
+
+    Raises:
+        TraceError: it has none, or too many to hold.
+    """
+    if not 1 <= tasks <= MOST_TASKS:
+        raise TraceError(f"{key}: a job has 1 to {MOST_TASKS} tasks, not {tasks}")
     role = Role("worker", request, tasks, tasks, node_affinity=affinity)
     return Job(
         key=key,
@@ -80,7 +89,7 @@ def read_philly(lines: Iterable[str], *, queue_by_user: bool = True) -> Iterator
     A job of 0 GPUs asks for one CPU. Beside each GPU go 6 CPU and 48 GiB, what an eighth of
     a server of those days has; the trace does not say.
     """
-    for number, row in enumerate(csv.DictReader(lines), start=2):
+    for number, row in enumerate(_table(lines), start=2):
         gpus = int(_amount(row, "num_gpu", number))
         tasks = max(1, -(-gpus // GPUS_OF_A_NODE))
         share = -(-gpus // tasks)
@@ -103,7 +112,7 @@ def read_philly(lines: Iterable[str], *, queue_by_user: bool = True) -> Iterator
 
 def read_philly_clusters(lines: Iterable[str]) -> tuple[list[Node], list[Queue]]:
     """Read the sizes of Philly's virtual clusters: nodes of 8 GPUs, a queue each with its min."""
-    rows = [(f"vc_{row['vc']}", int(row["node num"])) for row in csv.DictReader(lines)]
+    rows = [(f"vc_{row['vc']}", int(row["node num"])) for row in _table(lines)]
     nodes = gpu_nodes(sum(size for _, size in rows))
     queues = [
         Queue(name, min={GPU: size * GPUS_OF_A_NODE * 1000}, weight=size) for name, size in rows
@@ -122,11 +131,13 @@ def read_queues(text: str) -> Iterator[Queue]:
     """Read a tree of queues: JSON, name -> parent, min, max (as in the engine), weight."""
     try:
         rows = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"queues: {error}") from None
     if not isinstance(rows, dict):
         raise TraceError("queues: a JSON object is expected, name -> settings")
     for name, row in rows.items():
+        if not isinstance(row, dict):
+            raise TraceError(f"queues, {name}: a JSON object is expected, such as {{}}")
         unknown = sorted(set(row) - {"parent", "min", "max", "weight", "priority"})
         if unknown:
             raise TraceError(f"queues, {name}: {unknown[0]} is not known")
@@ -141,7 +152,7 @@ def read_queues(text: str) -> Iterator[Queue]:
                 int(row.get("weight", 1)),
                 int(row.get("priority", 0)),
             )
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
             raise TraceError(f"queues, {name}: {error}") from None
 
 
@@ -150,7 +161,7 @@ def read_helios(lines: Iterable[str]) -> Iterator[Arrival]:
 
     Submit times are local times without a zone; they are read as UTC: only differences count.
     """
-    for number, row in enumerate(csv.DictReader(lines), start=2):
+    for number, row in enumerate(_table(lines), start=2):
         gpus = int(_amount(row, "gpu_num", number))
         tasks = max(int(_amount(row, "node_num", number)), 1)
         cpus = int(_amount(row, "cpu_num", number))
@@ -178,7 +189,7 @@ def read_helios(lines: Iterable[str]) -> Iterator[Arrival]:
 
 def read_openb_nodes(lines: Iterable[str]) -> Iterator[Node]:
     """Read openb's machines; each GPU is a device, its model a label."""
-    for number, row in enumerate(csv.DictReader(lines), start=2):
+    for number, row in enumerate(_table(lines), start=2):
         gpus = int(_amount(row, "gpu", number))
         name = row["sn"]
         yield Node(
@@ -196,7 +207,7 @@ def read_openb_nodes(lines: Iterable[str]) -> Iterator[Node]:
 
 def read_openb_pods(lines: Iterable[str], *, queue: str = "default") -> Iterator[Arrival]:
     """Read openb's pods as jobs of one task; a part of a GPU is asked for in thousandths."""
-    for number, row in enumerate(csv.DictReader(lines), start=2):
+    for number, row in enumerate(_table(lines), start=2):
         gpus = int(_amount(row, "num_gpu", number))
         share = int(_amount(row, "gpu_milli", number)) if gpus else 0
         request = {
@@ -239,6 +250,8 @@ def read_swf(lines: Iterable[str], *, cores_of_a_task: int = 1) -> Iterator[Arri
             values = [float(field) for field in fields[:SWF_COLUMNS]]
         except ValueError:
             raise TraceError(f"line {number}: a column is not a number: {text[:80]!r}") from None
+        if not all(-MOST <= value <= MOST for value in values):
+            raise TraceError(f"line {number}: a column is out of range: {text[:80]!r}")
         processors = values[7] if values[7] > 0 else values[4]
         if values[3] < 0 or processors <= 0:
             continue
@@ -285,8 +298,20 @@ def read_recorded(lines: Iterable[str]) -> Iterator[Arrival]:
             )
         except KeyError as error:
             raise TraceError(f"line {number}: {error.args[0]} is missing") from None
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise TraceError(f"line {number}: {error}") from None
+
+
+def _table(lines: Iterable[str]) -> Iterator[dict[str, Any]]:  # Any: as csv has it
+    """Read rows of comma-separated values, the first of which names the columns.
+
+    Raises:
+        TraceError: a field is longer than a row of a trace can be.
+    """
+    try:
+        yield from csv.DictReader(lines)
+    except csv.Error as error:
+        raise TraceError(f"not comma-separated values: {error}") from None
 
 
 def _amount(row: Mapping[str, str | None], column: str, number: int) -> float:

@@ -6,11 +6,14 @@ an archive, in a cloned repository or left by another attempt leads out of the r
 
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import posixpath
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +23,16 @@ from typing import IO, Final
 MEMBERS_LIMIT: Final = 50_000
 PATH_LIMIT: Final = 1_024
 COPY_BYTES: Final = 1 << 20
+UNREADABLE: Final = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+)
+"""What the readers of archives raise at one that is none, is cut off, or is damaged inside."""
 
 
 class PlacingError(Exception):
@@ -129,7 +142,7 @@ def unpack(root: int, path: str, archive: IO[bytes], *, owner: Owner, limit: int
             _unpack_zip(root, prefix, archive, owner, limit)
         else:
             _unpack_tar(root, prefix, archive, owner, limit)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+    except UNREADABLE as error:
         raise PlacingError(
             f"archive for {path or '.'!r}: not a readable tar or zip: {error}"
         ) from error

@@ -24,7 +24,7 @@ CHECKS = int(os.environ.get("TERRACE_ORACLE_CHECKS", "0"))
 ONLY = os.environ.get("TERRACE_WALLS_CHANNELS", "")
 """Words that begin the names of the channels to ask, separated by commas; all without it."""
 EXAMPLES = 3
-TOLD_EVERY = 5_000
+TOLD_EVERY = 1_000
 SHARE = 3
 """In a run of the tests every third channel is asked of an organisation."""
 
@@ -82,7 +82,6 @@ def test_whatever_is_asked_the_tree_says_who_sees_it(capsys: pytest.CaptureFixtu
             return
         explain.WARM.forget()
         with transaction.atomic():
-            _be_patient()
             built = build(organisation)
             before = done[0] // TOLD_EVERY
             done[0] += ask(built, chosen(next(turns)))
@@ -90,6 +89,7 @@ def test_whatever_is_asked_the_tree_says_who_sees_it(capsys: pytest.CaptureFixtu
         if CHECKS and done[0] // TOLD_EVERY > before:
             tell(f"{done[0]} checks")
 
+    _be_patient()
     check()
 
     if CHECKS:
