@@ -79,6 +79,22 @@ def test_standby_takes_over_after_kill(
     assert invariants.check() == []
 
 
+def test_worker_that_is_told_to_end_hands_over(installed: Installed) -> None:
+    """After SIGTERM the standby leads at once, where a lease would run for minutes yet."""
+    with Loops(TERRACE_LEASE_SECONDS="60") as loops:
+        scope = scope_of(installed)
+        holder = loops.wait_until_ready(scope)
+        bound(installed.submit("before", ["true"]))
+        before = Lease.objects.get(scope=scope)
+
+        holder.process.terminate()
+        wait_for(lambda: epoch(scope) > before.epoch, 40)
+        second = bound(installed.submit("after", ["true"]))
+
+    assert second.epoch == before.epoch + 1
+    assert second.bound_at < before.expires_at
+
+
 def test_standby_is_sent_to_two_workers(installed: Installed) -> None:
     """Each loop that lacks a standby is queued twice in a row: two workers get it, not one."""
     for scope in ("relay", "reconcile", scope_of(installed)):
