@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from scheduling.engine.devices import WHOLE
-from scheduling.engine.journal import Entry
 from scheduling.engine.session import Float64, Plugin, Session
 from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools, GpuAsk, Int64, Shape
 from scheduling.engine.types import PluginConfig
@@ -36,18 +35,13 @@ class Fragmentation(Plugin):
         """Read the arguments; what is typical is worked out when it is asked for."""
         super().__init__(session, config)
         self.weight = self.number("fragmentation.weight", 100)
-        self._stale = set(session.touched)
-        """Nodes that differ from the snapshot since they were looked at: room is kept there."""
+        self._position = 0
+        """How far the log of touched nodes has been followed."""
         self.has_parts = any(
             (ask := session.tables.shapes[index].ask) is not None and not ask.is_whole
             for index in session.tables.device_tasks
         )
         """Whether some task holds or wants a part of a GPU: then each GPU is looked at."""
-        if self.has_parts:
-            self.on_placed = self.on_undone = self._look_again
-
-    def _look_again(self, entry: Entry) -> None:
-        self._stale.add(entry.node)
 
     @cached_property
     def typical(self) -> Typical | None:
@@ -82,19 +76,52 @@ class Fragmentation(Plugin):
             widest = int(tables.nodes.allocatable[tables.gpu_dim].max(initial=0)) // WHOLE
             known = tables.gpu_left = np.zeros((tables.nodes.count, max(widest, 1)), np.int64)
             tables.gpu_stale = set(range(tables.nodes.count))
-        for node in tables.gpu_stale - self._stale:
+        own = set(self.session.touched)  # what this cycle changed already is not the snapshot's
+        for node in tables.gpu_stale - own:
             known[node] = self._row(node, known.shape[1])
-        tables.gpu_stale &= self._stale  # what this cycle changed already is not the snapshot's
+        tables.gpu_stale &= own
         return known.copy()
 
-    def left(self) -> Int64:
-        """Return int64[N, G]: thousandths that are left of each GPU, most first."""
-        left = self._left
-        for node in self._stale:
-            if node >= 0:
-                left[node] = self._row(node, left.shape[1])
-        self._stale.clear()
-        return left
+    def _follow(self) -> None:
+        """Look again at the nodes that were touched: at their GPUs, and what these are worth."""
+        left, usable, worth = self._left, self._usable, self._worth
+        log = self.session.touched
+        changed = sorted({node for node in log[self._position :] if node >= 0})
+        self._position = len(log)
+        for node in changed:
+            left[node] = self._row(node, left.shape[1])
+        if changed and self.typical is not None:
+            nodes: Int64 = np.array(changed, dtype=np.int64)
+            usable[:, nodes] = _usable(left[nodes], self.typical.steps)
+            worth[nodes] = self._worth_of(usable[:, nodes], nodes)
+
+    @cached_property
+    def _usable(self) -> Int64:
+        """int64[steps, N]: thousandths on those GPUs of a node that have at least a step left."""
+        return _usable(self._left, self.typical.steps if self.typical is not None else [])
+
+    @cached_property
+    def _worth(self) -> Float64:
+        """float64[N]: what the nodes are worth as they are."""
+        return self._worth_of(self._usable, slice(None))
+
+    def _worth_of(self, usable: Int64, nodes: Any, shape: Shape | None = None) -> Float64:
+        """Return float64: the worth of nodes with such GPUs, once a task of a shape is there."""
+        if self.typical is None:
+            return np.zeros(usable.shape[1])
+        free = self.session.free
+        taken = (
+            (0, 0, 0)
+            if shape is None
+            else (shape.request[CPU_DIM], shape.request[MEMORY_DIM], shape.gpu_milli)
+        )
+        return self.typical.worth(
+            cpu=free[CPU_DIM][nodes] - taken[0],
+            memory=free[MEMORY_DIM][nodes] - taken[1],
+            total=self._left[nodes].sum(axis=1) - taken[2],
+            usable=usable,
+            nodes=nodes,
+        )
 
     def _row(self, node: int, width: int) -> list[int]:
         cards = self.session.cards(node)
@@ -114,23 +141,20 @@ class Fragmentation(Plugin):
         typical = self.typical if gpu >= 0 else None
         if typical is None:
             return np.zeros(len(cpu))
-        memory = free[MEMORY_DIM][nodes]
-        wanted = shape.gpu_milli
         if self.has_parts:
-            left = self.left()[nodes]
-            after = _taken(left, wanted)
-            both = np.concatenate((left, after))
-            total = both.sum(axis=1)
-            usable = np.stack([(both * (both >= each)).sum(axis=1) for each in typical.steps])
-        else:
-            now = np.maximum(free[gpu][nodes], 0)
-            total = np.concatenate((now, np.maximum(now - wanted, 0)))
-            usable = total[np.newaxis, :]
+            self._follow()
+            after = _without(self._usable[:, nodes], self._left[nodes], shape, typical.steps)
+            change: Float64 = self._worth_of(after, nodes, shape) - self._worth[nodes]
+            change *= self.weight / WHOLE
+            return change
+        memory = free[MEMORY_DIM][nodes]
+        now = np.maximum(free[gpu][nodes], 0)
+        total = np.concatenate((now, np.maximum(now - shape.gpu_milli, 0)))
         worth = typical.worth(
             cpu=np.concatenate((cpu, cpu - shape.request[CPU_DIM])),
             memory=np.concatenate((memory, memory - shape.request[MEMORY_DIM])),
             total=total,
-            usable=usable,
+            usable=total[np.newaxis, :],
             nodes=nodes,
         )
         result: Float64 = (worth[len(cpu) :] - worth[: len(cpu)]) * (self.weight / WHOLE)
@@ -145,8 +169,11 @@ class Typical:
         self.stranded = stranded
         all_tasks = sum(count for _, count, _ in asks)
         gpus = sum(ask[0] * count for ask, count, _ in asks)
-        self.gpus_by_cpu = gpus / max(sum(ask[1] * count for ask, count, _ in asks), 1)
-        self.gpus_by_memory = gpus / max(sum(ask[2] * count for ask, count, _ in asks), 1)
+        cpu = sum(ask[1] * count for ask, count, _ in asks)
+        memory = sum(ask[2] * count for ask, count, _ in asks)
+        self.gpus_by_cpu = gpus / cpu if cpu else None
+        """Thousandths of GPUs for which a milli-CPU lasts; None: they need none."""
+        self.gpus_by_memory = gpus / memory if memory else None
         self.cpus: Int64 = np.array(sorted({ask[1] for ask, _, _ in asks}), dtype=np.int64)
         self.memories: Int64 = np.array(sorted({ask[2] for ask, _, _ in asks}), dtype=np.int64)
         groups: dict[tuple[object, ...], int] = {}
@@ -174,8 +201,8 @@ class Typical:
     ) -> Float64:
         """Return float64: thousandths of GPUs that tasks can use, less what gets stranded.
 
-        All arrays are of the nodes at `nodes` twice: as they are, and with the task. `usable` is
-        int64[steps, 2n]: what lies on GPUs of which at least so much is left.
+        All arrays are of the nodes at `nodes`, or of them twice: as they are, and with a task.
+        `usable` is int64[steps, n]: what lies on GPUs of which at least so much is left.
         """
         shares = self.shares[
             :, self.cpus.searchsorted(cpu, "right"), self.memories.searchsorted(memory, "right")
@@ -184,25 +211,33 @@ class Typical:
         gain = shares * (found * (found >= self.needs))
         for group, mask in self.masks:
             here = mask[nodes]
-            gain[group] *= np.concatenate((here, here))
+            gain[group] *= here if len(here) == len(total) else np.concatenate((here, here))
         result: Float64 = gain.sum(axis=0)
         if self.stranded:
-            lasting = np.minimum(cpu * self.gpus_by_cpu, memory * self.gpus_by_memory)
-            result -= self.stranded * np.maximum(total - lasting, 0.0)
+            lasting: Float64 = total.astype(np.float64)
+            if self.gpus_by_cpu is not None:
+                lasting = np.minimum(lasting, cpu * self.gpus_by_cpu)
+            if self.gpus_by_memory is not None:
+                lasting = np.minimum(lasting, memory * self.gpus_by_memory)
+            result -= self.stranded * (total - lasting)
         return result
 
 
-def _taken(left: Int64, needs: int) -> Int64:
-    """Return int64[n, G] once a task has its GPUs: whole ones, or a part of the fullest."""
-    after = left.copy()
+def _usable(left: Int64, steps: list[int]) -> Int64:
+    """Return int64[steps, n]: thousandths on GPUs of which at least a step is left."""
+    rows = [(left * (left >= step)).sum(axis=1) for step in steps]
+    return np.stack(rows) if rows else np.zeros((0, len(left)), dtype=np.int64)
+
+
+def _without(usable: Int64, left: Int64, shape: Shape, steps: list[int]) -> Int64:
+    """Return int64[steps, n] once a task has its GPUs: whole ones, or a part of the fullest."""
+    needs = shape.gpu_milli
     if not needs:
-        return after
+        return usable
     if needs >= WHOLE:
-        count = min(needs // WHOLE, left.shape[1])
-        after[:, :count] -= WHOLE  # most first: the whole ones come first
-        return np.maximum(after, 0)
-    fits = left >= needs
-    last = fits.sum(axis=1) - 1  # most first: the last that fits is the fullest
-    rows = np.flatnonzero(last >= 0)
-    after[rows, last[rows]] -= needs
-    return after
+        return np.maximum(usable - needs, 0)
+    chosen = np.where(left >= needs, left, WHOLE).min(axis=1)
+    rest = chosen - needs
+    least: Int64 = np.array(steps, dtype=np.int64)[:, np.newaxis]
+    result: Int64 = usable - chosen * (chosen >= least) + rest * (rest >= least)
+    return result

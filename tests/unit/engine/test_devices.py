@@ -322,6 +322,21 @@ def test_parts_of_gpus_gather_for_typical_whole_ones() -> None:
     assert binds(snapshot, PluginConfig("fragmentation"))["q/new-0"][0] == "n2"
 
 
+def test_cpu_is_kept_for_the_gpus_that_need_it() -> None:
+    """A task without GPUs goes where CPU is plenty for each GPU that is left."""
+    snapshot = read("""
+        nodes  n1: gpu=2 cpu=8
+        nodes  n2: gpu=2 cpu=32
+        queue  q:
+        job    q/typical: 9 x gpu=1 cpu=2 min=9 created=9
+        job    q/new: 1 x cpu=5
+    """)
+
+    share = PluginConfig("fragmentation", {"fragmentation.stranded": "2"})
+    assert binds(snapshot, share)["q/new-0"][0] == "n2"
+    assert binds(snapshot)["q/new-0"][0] == "n1"
+
+
 def caching(required: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return where two tasks go that read a data set of which one small node has a cache."""
     snapshot = read("nodes n1: cpu=8\nnodes n2: cpu=1\nqueue q:\njob q/a: 2 x cpu=1 min=1")
