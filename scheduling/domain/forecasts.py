@@ -3,7 +3,8 @@
 1. Note what came true of earlier forecasts.
 2. Read the cluster, and from history how long the live jobs' likes ran.
 3. Play (`scheduling.simulator.forecast`), within a budget of engine time.
-4. Write a row where there is none yet, or where the answer has moved.
+4. Stretch the waits by what earlier forecasts teach (`scheduling.simulator.calibration`).
+5. Write a row where there is none yet, or where the answer has moved.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from scheduling.engine.types import Job as EngineJob
 from scheduling.engine.types import Snapshot
 from scheduling.models import CycleRecord, Job, StartForecast
 from scheduling.models.job import JobPhase
+from scheduling.simulator.calibration import Calibration, Outcome, learn
 from scheduling.simulator.forecast import PLAYS, Basis, Forecast, RunTime, forecast
 
 HORIZON = timedelta(days=7)
@@ -32,6 +34,10 @@ SAMPLES_OF_AN_OWNER = 100
 MOST_OWNERS = 200
 FEWEST_ALIKE = 3
 """Fewer ended jobs of the same owner and image than this are no sample."""
+OUTCOMES = 300
+"""The newest forecasts of a cluster that are learnt from."""
+STRETCHED = "stretched"
+"""Key in a forecast's basis: by how much p50 and p90 were stretched, if they were."""
 BUDGET_SECONDS = 10.0
 """Engine time that the plays of one cluster may take, by what its cycles took lately."""
 FEWEST_CYCLES, MOST_CYCLES = 10, 200
@@ -70,7 +76,35 @@ def make(*, cluster_id: UUID, now: datetime) -> int:
         most_cycles=cycles,
     )
     basis = Counter(run_times[job.key].basis.value for job in snapshot.jobs if job.key in run_times)
-    return _write(found, {"plays": plays, **basis}, now)
+    learnt = _learnt(cluster_id, now)
+    stretched = {STRETCHED: [learnt.p50, learnt.p90]} if learnt.outcomes else {}
+    return _write(
+        {key: learnt.of(one, now=now.timestamp()) for key, one in found.items()},
+        {"plays": plays, **basis, **stretched},
+        now,
+    )
+
+
+def _learnt(cluster_id: UUID, now: datetime) -> Calibration:
+    """Return by how much waits are to be stretched, by the newest forecasts as they were played."""
+    rows = StartForecast.objects.filter(
+        job__queue__cluster_id=cluster_id, made_at__gte=now - REMEMBERED
+    ).order_by("-made_at")
+    return learn((_outcome(row) for row in rows[:OUTCOMES]), now=now.timestamp())
+
+
+def _outcome(row: StartForecast) -> Outcome:
+    p50, p90 = row.basis.get(STRETCHED, (1.0, 1.0))
+    return Outcome(
+        row.made_at.timestamp(),
+        _unstretched(row.made_at, row.p50_at, p50),
+        _unstretched(row.made_at, row.p90_at, p90),
+        None if row.started_at is None else row.started_at.timestamp(),
+    )
+
+
+def _unstretched(made_at: datetime, at: datetime | None, factor: float) -> float | None:
+    return None if at is None else made_at.timestamp() + (at - made_at).total_seconds() / factor
 
 
 def note_starts(cluster_id: UUID) -> int:
@@ -166,7 +200,7 @@ def _run_time(job: EngineJob, alike: Sequence[float], everything: Sequence[float
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _write(found: Mapping[str, Forecast], basis: Mapping[str, int], now: datetime) -> int:
+def _write(found: Mapping[str, Forecast], basis: Mapping[str, object], now: datetime) -> int:
     newest = {
         str(row.job_id): row
         for row in StartForecast.objects.filter(job_id__in=[UUID(key) for key in found])

@@ -14,7 +14,8 @@ class StartForecast(models.Model):
     """None: in half of the plays it did not start within the horizon."""
     p90_at = models.DateTimeField(null=True)
     basis = models.JSONField(default=dict)
-    """Live jobs of the cluster by where their run time was taken from; and `plays`."""
+    """Live jobs of the cluster by where their run time was taken from; `plays`; and `stretched`,
+    by how much p50 and p90 were, if earlier forecasts taught that."""
     started_at = models.DateTimeField(null=True)
     """What came true: the first start after the forecast."""
 

@@ -133,3 +133,29 @@ def test_a_cluster_without_waiting_jobs_costs_nothing(site: Site) -> None:
     site.started()
 
     assert foretell(site) == 0
+
+
+def test_waits_are_stretched_by_what_became_of_earlier_forecasts(site: Site) -> None:
+    """Twenty jobs waited twice as long as foretold: the next one is told twice the time."""
+    site.node()
+    after_history(site)
+    running, waiting = whole_node(site)
+    made_at = site.now - timedelta(hours=1)
+    StartForecast.objects.bulk_create(
+        StartForecast(
+            job=running,
+            made_at=made_at,
+            p50_at=made_at + timedelta(seconds=60),
+            p90_at=made_at + timedelta(seconds=60),
+            basis={forecasts.STRETCHED: [2.0, 1.0]},
+            started_at=made_at + timedelta(seconds=60),
+        )
+        for _ in range(20)
+    )
+
+    foretell(site)
+
+    row = StartForecast.objects.get(job=waiting)
+    assert row.p50_at is not None
+    assert row.basis[forecasts.STRETCHED] == [2.0, 1.0]
+    assert abs(row.p50_at - site.now - timedelta(seconds=400)) <= timedelta(seconds=20)
