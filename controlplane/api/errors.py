@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
+import psycopg
 import structlog
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import OperationalError
+from django.db import InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -86,8 +87,7 @@ def _document(error: Exception) -> tuple[dict[str, object] | None, dict[str, str
         return document_of(error), {}
     if isinstance(error, exceptions.APIException):
         return _framework(error)
-    if isinstance(error, OperationalError):
-        # A deadlock, a lock that took too long, an empty pool: the same request may do later.
+    if _may_do_later(error):
         log.warning("api_database_busy", error=str(error))
         detail = f"The database is busy; try again in {RETRY_AFTER_SECONDS} s with the same key."
         return problem(503, "busy", detail), {"Retry-After": str(RETRY_AFTER_SECONDS)}
@@ -95,6 +95,20 @@ def _document(error: Exception) -> tuple[dict[str, object] | None, dict[str, str
         if isinstance(error, kind):
             return dict(document), {}
     return None, {}
+
+
+def _may_do_later(error: Exception) -> bool:
+    """Tell whether the same request may do later, and has done nothing yet.
+
+    A deadlock, a lock that took too long, an empty pool; a connection that was closed, or that the
+    server ended since this process had slept in a transaction, which Django calls internal.
+    """
+    if isinstance(error, OperationalError | InterfaceError):
+        return True
+    cause = error.__cause__
+    return isinstance(error, InternalError) and isinstance(
+        cause, psycopg.errors.IdleInTransactionSessionTimeout
+    )
 
 
 def document_of(error: DomainError) -> dict[str, object]:
