@@ -120,7 +120,9 @@ def may_evict(part: Document) -> bool:
 
 def data_sets_of(part: Document, job_annotations: Document) -> tuple[str, ...]:
     """Return the data sets that a role's tasks read: its own, or those of the job."""
-    named = (part.get("annotations") or {}).get(DATA_SETS) or job_annotations.get(DATA_SETS) or ""
+    named = (part.get("annotations") or {}).get(DATA_SETS) or job_annotations.get(DATA_SETS)
+    if not named:
+        return ()
     return tuple(sorted({one.strip() for one in str(named).split(",")} - {""}))
 
 

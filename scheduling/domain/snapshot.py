@@ -237,10 +237,12 @@ class SnapshotCache:
         for key in gone | values.keys():
             self.unreadable.pop(key, None)
         self.unreadable.update(unreadable)
-        budgets = {key: placement_rules.budget_of(job) for key, job in values.items()}
-        for key in gone | {key for key, budget in budgets.items() if budget is None}:
-            self.budgets.pop(key, None)
-        self.budgets.update({key: one for key, one in budgets.items() if one is not None})
+        for key in self.budgets.keys() & (gone | values.keys()):
+            del self.budgets[key]
+        for key, value in values.items():
+            budget = placement_rules.budget_of(value) if value.annotations else None
+            if budget is not None:
+                self.budgets[key] = budget
         return _merge(self.jobs, values, gone)
 
 

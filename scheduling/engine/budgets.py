@@ -19,6 +19,8 @@ def evictions_left(job: Job, evicted: Collection[str] = ()) -> int | None:
     `max-unavailable` counts those that are not running, but for those that have ended; it wins
     over `min-available`, as in Volcano. `evicted` are tasks that are about to go.
     """
+    if MAX_UNAVAILABLE not in job.annotations and MIN_AVAILABLE not in job.annotations:
+        return None
     most = _number(job.annotations.get(MAX_UNAVAILABLE), len(job.tasks))
     least = _number(job.annotations.get(MIN_AVAILABLE), len(job.tasks))
     if most is None and least is None:
