@@ -603,11 +603,11 @@ class Session:
     # -- devices --------------------------------------------------------------------------------
 
     def cards(self, node: int) -> dict[str, Card]:
-        """Return device id -> what is left of it, of the healthy devices of a node."""
+        """Return device id -> what is left of it, of the healthy devices of a node, in order."""
         cards = self._cards.get(node)
         if cards is None:
             table = self.tables
-            devices = table.nodes.nodes[node].devices
+            devices = sorted(table.nodes.nodes[node].devices, key=lambda d: (d.index, d.id))
             cards = {d.id: Card(d) for d in devices if d.is_healthy and d.resource == GPU}
             self._cards[node] = cards
             for key in table.rows_by_node.get(node, ()):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -29,6 +31,8 @@ from scheduling.engine.verify import check
 from scheduling.simulator.state import apply_plan, release
 
 NOW = 1000.0
+
+T = TypeVar("T")
 
 FACTOR = int(os.environ.get("TERRACE_PROPERTIES", "1"))
 """`make properties` tries so many times as many examples."""
@@ -197,15 +201,24 @@ def test_every_plan_passes_the_verifier(snapshot: Snapshot) -> None:
 @few
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_order_of_the_input_does_not_matter(snapshot: Snapshot, random: object) -> None:
-    """Shuffled nodes, queues and jobs give the same plan."""
-    shuffle = random.shuffle  # type: ignore[attr-defined]  # Hypothesis types it as object
-    nodes, queues, jobs = list(snapshot.nodes), list(snapshot.queues), list(snapshot.jobs)
-    shuffle(nodes)
-    shuffle(queues)
-    shuffle(jobs)
-    other = replace(snapshot, nodes=tuple(nodes), queues=tuple(queues), jobs=tuple(jobs))
+    """Nodes, their devices, queues, jobs, their tasks and reservations, shuffled: one plan."""
 
-    assert _in_order(plan(other, DEFAULT_CONFIG)) == _in_order(plan(snapshot, DEFAULT_CONFIG))
+    def shuffled(values: Sequence[T]) -> tuple[T, ...]:
+        mixed = list(values)
+        random.shuffle(mixed)  # type: ignore[attr-defined]  # Hypothesis types it as object
+        return tuple(mixed)
+
+    for _ in range(2):
+        other = replace(
+            snapshot,
+            nodes=shuffled([replace(n, devices=shuffled(n.devices)) for n in snapshot.nodes]),
+            queues=shuffled(snapshot.queues),
+            jobs=shuffled([replace(j, tasks=shuffled(j.tasks)) for j in snapshot.jobs]),
+            reservations=shuffled(snapshot.reservations),
+        )
+        expected = plan(snapshot, DEFAULT_CONFIG)
+        assert _in_order(plan(other, DEFAULT_CONFIG)) == _in_order(expected)
+        snapshot = replace(apply_plan(snapshot, expected), now=snapshot.now + 1)
 
 
 def _in_order(result: Plan) -> Plan:
