@@ -67,7 +67,13 @@ def _unmeasured(
         "y": names,
         "x": [str(index) for index in range(width)],
         "z": [_padded([0 for _slot in load.slots], width) for load in loads],
-        "customdata": links,
+        "customdata": [
+            [
+                None if slot.percent is not None else link
+                for slot, link in zip(load.slots, row, strict=False)
+            ]
+            for load, row in zip(loads, links, strict=True)
+        ],
         "colorscale": [[0, "token:surface-hover"], [1, "token:surface-hover"]],
         "showscale": False,
         "xgap": 2,

@@ -6,8 +6,9 @@ somebody again. It changes nothing of the thing itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from django.db import transaction
 
@@ -40,11 +41,15 @@ def marks(lines: Sequence[Attention], *, now: datetime) -> dict[Key, AttentionMa
 
 
 def markable(actor: Actor, lines: Sequence[Attention]) -> set[Key]:
-    """Return the lines that the actor may take, give to somebody or give back: three queries."""
+    """Return which of the lines that the actor sees it may take, give away or give back.
+
+    Two queries at most.
+    """
     open_lines = [line for line in lines if line.kind not in HAVE_SOMEBODY]
     units = {line.unit_id for line in open_lines if line.unit_id is not None}
-    all_jobs = access.allowed(actor, Verb.JOB_CONTROL, units)
-    own_jobs = access.allowed(actor, Verb.JOB_CONTROL, units, owner_id=actor.user_id)
+    all_jobs = _controlled(actor, units)
+    own_units = {line.unit_id for line in open_lines if line.owner_id == actor.user_id}
+    own_jobs = access.allowed(actor, Verb.JOB_CONTROL, own_units - {None}, owner_id=actor.user_id)
     is_operator = access.may(actor, Verb.NODE_ADMIN, None)
     found = set()
     for line in open_lines:
@@ -53,6 +58,14 @@ def markable(actor: Actor, lines: Sequence[Attention]) -> set[Key]:
         if is_operator if line.unit_id is None else line.unit_id in allowed:
             found.add(key_of(line))
     return found
+
+
+def _controlled(actor: Actor, units: set[UUID]) -> Collection[UUID | None]:
+    """Return the units of lines that are shown in which the actor controls everybody's jobs."""
+    scope = access.reads(actor, Verb.JOB_CONTROL)
+    if all(access.reads(actor, verb) == scope for verb in (Verb.JOB_READ, Verb.QUEUE_READ)):
+        return units  # what is shown is what may be acted on: nothing to ask
+    return access.allowed(actor, Verb.JOB_CONTROL, units)
 
 
 def assign(
@@ -71,7 +84,7 @@ def assign(
         Invalid: nobody of that name may.
     """
     line = _line(actor, key, now)
-    assignee = _assignee(actor, line, username)
+    assignee = _assignee(line, username)
     with transaction.atomic():
         AttentionMark.objects.filter(at__lte=now - HOLDS).delete()
         before = AttentionMark.objects.filter(kind=key[0], subject=key[1]).first()
@@ -118,18 +131,24 @@ def _line(actor: Actor, key: Key, now: datetime) -> Attention:
     line = next((one for one in attention(actor, now=now) if key_of(one) == key), None)
     if line is None or line.kind in HAVE_SOMEBODY:
         raise NotFound("line")
-    if key not in markable(actor, [line]):
-        verb = Verb.NODE_ADMIN if line.unit_id is None else Verb.JOB_CONTROL
-        raise access.refusal(actor, verb, line.unit_id)
+    if not _may_take(actor, line):
+        raise access.refusal(actor, _verb(line), line.unit_id)
     return line
 
 
-def _assignee(actor: Actor, line: Attention, username: str) -> User:
+def _verb(line: Attention) -> Verb:
+    return Verb.NODE_ADMIN if line.unit_id is None else Verb.JOB_CONTROL
+
+
+def _may_take(actor: Actor, line: Attention) -> bool:
+    """Tell whether somebody may take a line, whether or not it is among those that they see."""
+    return access.may(actor, _verb(line), line.unit_id, owner_id=line.owner_id)
+
+
+def _assignee(line: Attention, username: str) -> User:
     """Return who is meant; the same refusal whether there is nobody or they may not."""
     user = User.objects.filter(username=username, is_active=True, is_service=False).first()
-    if user is None or (
-        user.id != actor.user_id and key_of(line) not in markable(load_actor(user), [line])
-    ):
+    if user is None or not _may_take(load_actor(user), line):
         raise Invalid([Problem("assignee", "attention_assignee", {"user": username[:150]})])
     return user
 

@@ -17,7 +17,6 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import (
     BigIntegerField,
-    Count,
     Exists,
     F,
     FloatField,
@@ -39,7 +38,6 @@ from scheduling.models import (
     History,
     Job,
     JobCount,
-    Lease,
     Node,
     Queue,
     QueueClosure,
@@ -52,7 +50,6 @@ from scheduling.models.node import NodeState
 from scheduling.models.queue import QueueState
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
-from tenants.models import OutboxRow
 
 GPU = "nvidia.com/gpu"
 SHOWN = 20
@@ -136,9 +133,7 @@ def attention(actor: Actor, *, now: datetime) -> list[Attention]:
     Ten queries at most, each bounded; at most `SHOWN` of a kind.
     """
     found: list[Attention] = []
-    found += _absent_loops(now)
-    if access.may(actor, Verb.SETTINGS_READ, None):
-        found += _dead_letters()
+    found += _loops_and_letters(actor, now)
     found += _nodes()
     found += _slow_attempts(actor, now)
     found += _stuck_jobs(actor, now)
@@ -151,21 +146,32 @@ def attention(actor: Actor, *, now: datetime) -> list[Attention]:
     return sorted(found, key=lambda one: (order[one.kind], one.since or latest, one.name))
 
 
-def _absent_loops(now: datetime) -> Iterable[Attention]:
-    """Name the loops that nobody runs; a scheduler is called by its cluster."""
+_LOOPS_AND_LETTERS = """
+    SELECT 'cluster', id::text, name, NULL::timestamptz, 0 FROM scheduling_cluster
+    UNION ALL SELECT 'lease', scope, '', expires_at, 0 FROM scheduling_lease
+    UNION ALL SELECT 'dead', '', '', min(created_at), count(*) FROM tenants_outboxrow WHERE is_dead
+"""
+
+
+def _loops_and_letters(actor: Actor, now: datetime) -> Iterable[Attention]:
+    """Name the loops that nobody runs, a scheduler by its cluster, and letters given up: one query.
+
+    Letters are told to those who read the installation's settings.
+    """
     wanted = {"relay": "relay", "reconcile": "reconcile"}
-    for cluster_id, name in Cluster.objects.values_list("id", "name"):
-        wanted[f"scheduler:{cluster_id}"] = f"scheduler {name}"
-    ends = dict(Lease.objects.filter(scope__in=wanted).values_list("scope", "expires_at"))
+    ends: dict[str, datetime] = {}
+    with connection.cursor() as cursor:
+        cursor.execute(_LOOPS_AND_LETTERS)
+        for what, key, name, at, amount in cursor.fetchall():
+            if what == "cluster":
+                wanted[f"scheduler:{key}"] = f"scheduler {name}"
+            elif what == "lease":
+                ends[key] = at
+            elif amount and access.may(actor, Verb.SETTINGS_READ, None):
+                yield Attention(Kind.LETTERS_DEAD, "outbox", "", at, amount)
     for scope, name in wanted.items():
         if scope not in ends or ends[scope] < now:
             yield Attention(Kind.LOOP_ABSENT, name, scope, ends.get(scope))
-
-
-def _dead_letters() -> Iterable[Attention]:
-    dead = OutboxRow.objects.filter(is_dead=True).aggregate(at=Min("created_at"), n=Count("id"))
-    if dead["n"]:
-        yield Attention(Kind.LETTERS_DEAD, "outbox", "", dead["at"], dead["n"])
 
 
 def _nodes() -> Iterable[Attention]:
