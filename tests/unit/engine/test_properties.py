@@ -43,6 +43,7 @@ def examples(count: int) -> settings:
     return settings(
         max_examples=count * FACTOR,
         deadline=None,
+        derandomize=FACTOR == 1,  # CI tries the same ones each time, make properties others
         suppress_health_check=[HealthCheck.too_slow],
         phases=[
             Phase.explicit,
@@ -232,9 +233,9 @@ def _in_order(result: Plan) -> Plan:
 @examples(40)
 @given(snapshots())
 def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot) -> None:
-    """Planned again at the same instant, nothing more starts and nothing is evicted.
+    """Planned again at the same instant nothing is evicted, and only what was promised may start.
 
-    For jobs without elastic tasks: those that grew within their queue's share may give their room
+    Where its queue's share was all that a job lacked, it need not wait for the room. For jobs without elastic tasks: those that grew within their queue's share may give their room
     to a gang of the queue one cycle later (docs/engine.md, known limits).
     """
     jobs = tuple(replace(job, min_available=len(job.tasks)) for job in snapshot.jobs)
@@ -250,11 +251,12 @@ def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot) -> None:
         for j in jobs
     )
     start = replace(snapshot, jobs=whole)
-    state = apply_plan(start, plan(start, DEFAULT_CONFIG))
+    first = plan(start, DEFAULT_CONFIG)
 
-    again = plan(state, DEFAULT_CONFIG)
+    again = plan(apply_plan(start, first), DEFAULT_CONFIG)
 
-    assert (again.binds, again.evictions) == ((), ())
+    assert again.evictions == ()
+    assert {b.job for b in again.binds} <= {p.job for p in first.pipelined}
 
 
 @few
