@@ -235,8 +235,9 @@ def _in_order(result: Plan) -> Plan:
 def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot) -> None:
     """Planned again at the same instant nothing is evicted, and only what was promised may start.
 
-    Where its queue's share was all that a job lacked, it need not wait for the room. For jobs without elastic tasks: those that grew within their queue's share may give their room
-    to a gang of the queue one cycle later (docs/engine.md, known limits).
+    Where its queue's share was all that a job lacked, it need not wait for the room. For jobs
+    without elastic tasks: those that grew within their queue's share may give their room to a gang
+    of the queue one cycle later (docs/engine.md, known limits).
     """
     jobs = tuple(replace(job, min_available=len(job.tasks)) for job in snapshot.jobs)
     whole = tuple(
