@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import update_wrapper
+from http import HTTPStatus
 from typing import Concatenate, ParamSpec, cast
 from uuid import UUID
 
@@ -98,8 +99,17 @@ def page(
             return HttpResponseRedirect(reverse("account_change_password"))
         return view(signed_in, *args, **kwargs)
 
-    update_wrapper(checked, view)
-    return login_required(checked)
+    welcomed = login_required(checked)
+
+    def asked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        # A redirect would be followed, and the page to sign in put into the part asked for.
+        is_part = request.headers.get("HX-Request") == "true"
+        if is_part and not request.user.is_authenticated:
+            return HttpResponse(status=HTTPStatus.UNAUTHORIZED)
+        return welcomed(request, *args, **kwargs)
+
+    update_wrapper(asked, view)
+    return asked
 
 
 def id_of(text: str, what: str) -> UUID:

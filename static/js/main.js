@@ -87,6 +87,8 @@ keys.init(document);
 times.init(document);
 stale.init();
 init(document);
+// A form that came back with problems is gone on with at the first of them.
+document.querySelector("[aria-invalid='true']")?.focus();
 addEventListener("resize", () => reachScrolled(document));
 document.addEventListener("htmx:afterSettle", (event) => init(event.target));
 document.addEventListener("terrace:morphed", (event) => init(event.target));

@@ -17,6 +17,8 @@ export function init(dialog) {
     const at = found.indexOf(document.activeElement);
     if (event.key === "ArrowDown") found[Math.min(at + 1, found.length - 1)]?.focus();
     else if (event.key === "ArrowUp") (found[at - 1] ?? input).focus();
+    else if (event.key === "Escape")
+      dialog.close(); // a search field would only empty itself
     else if (event.key === "Enter" && at < 0) found[0]?.click();
     else return;
     event.preventDefault();

@@ -4,12 +4,19 @@
  */
 
 const STALE_STATES = ["offline", "signed-out"];
+const UNAUTHORIZED = 401;
+
+/** The time of day in the zone in which the server writes times. */
+function clock() {
+  const zone = document.body.dataset.zone;
+  return new Date().toLocaleTimeString("en-GB", { hourCycle: "h23", timeZone: zone });
+}
 
 /** @param {string} detail @param {() => void} retry */
 function note(detail, retry) {
   const template = document.getElementById("stale-note");
   const made = template.content.firstElementChild.cloneNode(true);
-  made.querySelector("[data-stale-time]").textContent = new Date().toLocaleTimeString();
+  made.querySelector("[data-stale-time]").textContent = clock();
   made.querySelector("[data-stale-detail]").textContent = detail;
   made.querySelector("button").addEventListener("click", retry);
   return made;
@@ -26,6 +33,12 @@ function failed(event) {
   const part = event.detail.target ?? event.target;
   if (part.classList.contains("is-stale")) return;
   const reply = event.detail.xhr;
+  if (reply?.status === UNAUTHORIZED) {
+    const badge = document.querySelector("[data-live-badge]");
+    part.before(note(badge?.dataset.textSignedOut ?? "", () => location.reload()));
+    part.classList.add("is-stale");
+    return;
+  }
   const id = reply?.getResponseHeader?.("X-Request-Id");
   const words = [reply?.status ? String(reply.status) : "", id ?? ""].filter(Boolean).join(" · ");
   const asking = event.detail.elt ?? part;

@@ -434,6 +434,34 @@ def test_line_is_given_to_somebody_who_may(site: Site, browse: Browse) -> None:
     assert who(root) == "alice"
 
 
+def test_small_map_is_as_high_as_its_place(site: Site, browse: Browse) -> None:
+    """Fifty nodes do not run out of the card that has room for a few."""
+    for number in range(50):
+        make_node(site.cluster, f"more-{number}", site.now)
+
+    figure = browse(site.people.root).get("/ops/map/").context["chart"].figure
+
+    assert "height" not in figure["layout"]
+
+
+def test_tile_shows_what_the_last_cycle_left(site: Site, browse: Browse) -> None:
+    """A sample of half a minute ago does not stand in for now, nor beside it."""
+    root = Queue.objects.get(cluster=site.cluster, parent=None)
+    for queue in (root, site.vision, site.mill):
+        amounts = {GPU: 5000 if queue == root else 2000}
+        QueueShare.objects.create(
+            queue=queue, deserved={}, allocated=amounts, requested={}, updated_at=site.now
+        )
+    samples.take(now=site.now - timedelta(seconds=29))
+    QueueShare.objects.filter(queue=root).update(allocated={GPU: 3000})
+    QueueShare.objects.filter(queue=site.mill).update(allocated={GPU: 1000})
+
+    context = browse(site.people.root).get("/ops/figures/").context
+
+    assert context["figures"].held_gpu_milli == 3000
+    assert "3 of" in context["chart"].summary
+
+
 def test_line_is_hidden_from_strangers_and_closed_to_those_who_may_not(
     site: Site, browse: Browse
 ) -> None:
@@ -472,3 +500,12 @@ def test_lines_that_nobody_looks_after_come_first(site: Site, browse: Browse) ->
         ["node_silent", "queue_starved"],
         ["queue_starved", "node_silent"],
     )
+
+
+def test_part_asked_for_after_signing_out_is_not_the_page_to_sign_in(
+    site: Site, client: Client
+) -> None:
+    """A part that asks again is told 401; a person who opens the address is led to sign in."""
+    for path in ("/ops/", "/ops/figures/?span=1h"):
+        assert client.get(path, headers={"hx-request": "true"}).status_code == 401
+        assert client.get(path).headers["location"].startswith("/accounts/login/?next=/ops/")
