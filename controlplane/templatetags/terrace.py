@@ -334,13 +334,28 @@ def queue_chip(state: str) -> SafeString:
 def changes(row: Any) -> str:
     """Write what an audit row changed: `weight: 1 → 3`."""
     before, after = row.before or {}, row.after or {}
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    names = [
+        name
+        for name in {**before, **after}
+        if before.get(name) != after.get(name) and name != "version"
+    ]
     return ", ".join(
-        f"{name}: {before[name]} → {after.get(name, UNKNOWN)}"
+        f"{name}: {_recorded(before[name])} → {_recorded(after.get(name))}"
         if name in before
-        else f"{name}: {after.get(name)}"
+        else f"{name}: {_recorded(after.get(name))}"
         for name in names
     )
+
+
+def _recorded(value: Any) -> str:
+    """Write a value of the record: amounts with their units, yes and no, a dash for nothing."""
+    if isinstance(value, bool):
+        return _("yes") if value else _("no")
+    if value is None or value in ("", {}, []):
+        return UNKNOWN
+    if isinstance(value, dict) and all(type(one) is int for one in value.values()):
+        return resource_list(value)
+    return str(value)
 
 
 @register.simple_tag
