@@ -19,8 +19,11 @@ SCALE = [
 ]
 
 
-def chart(found: ClusterMap) -> Chart:
-    """Draw a heat map; a GPU without a measurement is a gap, never zero."""
+def chart(found: ClusterMap, *, is_small: bool = False) -> Chart:
+    """Draw a heat map; a GPU without a measurement is a gap, never zero.
+
+    A small one is as high as its place, whatever the number of nodes, and has no letters.
+    """
     loads = [load for load in found.loads if load.slots]
     width = max((len(load.slots) for load in loads), default=0)
     names = [_name(load) for load in loads]
@@ -38,7 +41,7 @@ def chart(found: ClusterMap) -> Chart:
                 "text": [
                     _padded([_letter(slot) for slot in load.slots], width, "") for load in loads
                 ],
-                "texttemplate": "%{text}",
+                "texttemplate": "" if is_small else "%{text}",
                 "customdata": links,
                 "hovertemplate": _("%{y} GPU %{x}: %{z} % used") + "<extra></extra>",
                 "colorscale": SCALE,
@@ -51,7 +54,7 @@ def chart(found: ClusterMap) -> Chart:
             },
         ],
         layout={
-            "height": max(160, 60 + ROW_PIXELS * len(loads)),
+            **({} if is_small else {"height": max(160, 60 + ROW_PIXELS * len(loads))}),
             "xaxis": {"title": {"text": _("GPU")}, "type": "category", "showgrid": False},
             "yaxis": {"autorange": "reversed", "type": "category", "showgrid": False},
         },

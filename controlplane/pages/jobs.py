@@ -148,8 +148,12 @@ def _grouped(jobs: tuple[Job, ...], group: str) -> list[tuple[str, str, list[Job
 
 @page
 def newer(request: PageRequest) -> HttpResponse:
-    """Say how many jobs came after the newest that the page shows, as a pill that loads them."""
+    """Say how many jobs came after the newest that the page shows, and how many each tab has now.
+
+    The first as a pill that loads them.
+    """
     where = filter_of(request)
+    counts = count_by_tab(count_by_phase(request.actor, queue=where.queue))
     try:
         count = count_newer(
             request.actor, where, than=request.GET.get("than", ""), most=MOST_NEWER + 1
@@ -160,6 +164,7 @@ def newer(request: PageRequest) -> HttpResponse:
         "count": min(count, MOST_NEWER),
         "is_more": count > MOST_NEWER,
         "address": f"{reverse('pages:job_list')}?{filters_query(request.GET)}",
+        "counts": counts.items(),
     }
     return render(request, "jobs/_newer.html", context)
 

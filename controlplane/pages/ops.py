@@ -179,7 +179,7 @@ def small_map(request: PageRequest) -> HttpResponse:
     """Show the nodes and their GPUs, small."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     found = cluster_queries.cluster_map(request.actor, cluster, now=now())
-    context = {"map": found, "chart": slot_chart.chart(found)}
+    context = {"map": found, "chart": slot_chart.chart(found, is_small=True)}
     return _part(request, "ops/_map.html", _("GPUs by node"), context)
 
 

@@ -383,7 +383,7 @@ _WAITS = """
 
 
 def figures(actor: Actor, cluster: Cluster, *, now: datetime) -> Figures:
-    """Return the tiles' numbers: four queries."""
+    """Return the tiles' numbers: five queries."""
     scope = access.reads(actor, Verb.JOB_READ)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -397,6 +397,8 @@ def figures(actor: Actor, cluster: Cluster, *, now: datetime) -> Figures:
         starts, p50, p95 = cursor.fetchone()
     phases = _phases(actor)
     sample = cluster.samples.order_by("-at").first()
+    root = QueueShare.objects.filter(queue__cluster=cluster, queue__parent=None).first()
+    newest = root or sample
     return Figures(
         waiting=phases.get(JobPhase.PENDING, 0),
         running=phases.get(JobPhase.RUNNING, 0),
@@ -404,7 +406,7 @@ def figures(actor: Actor, cluster: Cluster, *, now: datetime) -> Figures:
         wait_p95_seconds=None if p95 is None else float(p95),
         starts=int(starts),
         evictions=evicted(actor, now=now).count(),
-        held_gpu_milli=sample.allocated.get(GPU, 0) if sample else None,
+        held_gpu_milli=newest.allocated.get(GPU, 0) if newest else None,
         capacity_gpu_milli=sample.capacity.get(GPU, 0) if sample else None,
         sampled_at=sample.at if sample else None,
     )
@@ -492,7 +494,7 @@ def allocation(
     span: timedelta,
     resource: str = GPU,
 ) -> Allocation:
-    """Return what some queues held, on a grid of `GRID` steps that ends now: two queries.
+    """Return what some queues held, on a grid of `GRID` steps that ends now: three queries.
 
     The steps stand at fixed times and only the last is now, so that a picture drawn again later
     shows the same past. A queue's value holds until its next sample; the cluster's are sampled
@@ -516,6 +518,11 @@ def allocation(
             held.setdefault(queue_id, {})[int(slot)] = (allocated or 0, deserved)
         cursor.execute(_CAPACITY, values)
         capacity = {int(slot): amount for slot, amount in cursor.fetchall()}
+    # The end is what the last cycle left: a sample may be half a minute old.
+    shares = QueueShare.objects.filter(queue__in=values["ids"])
+    for queue_id, allocated, deserved in shares.values_list("queue", "allocated", "deserved"):
+        newest = (allocated.get(resource, 0), deserved.get(resource))
+        held.setdefault(queue_id, {})[GRID] = newest
     times = (*(start + step * place for place in range(GRID)), now)
     return Allocation(
         times,

@@ -89,7 +89,10 @@ def test_twenty_first_view_is_refused(site: Site, browse: Browse) -> None:
 
 
 def test_pill_counts_new_jobs_that_match(site: Site, browse: Browse) -> None:
-    """The pill counts what came after the newest row, by the same filters and rights."""
+    """The pill counts what came after the newest row, by the same filters and rights.
+
+    Beside it stand the numbers of the tabs, which the page shows in place of its own.
+    """
     client = browse(site.people.bob)
     newest = encode_cursor(site.bobs)
     empty = client.get(f"/jobs/newer/?than={newest}").content.decode()
@@ -103,6 +106,8 @@ def test_pill_counts_new_jobs_that_match(site: Site, browse: Browse) -> None:
     damaged = client.get("/jobs/newer/?than=nonsense")
 
     assert "pill" not in empty
+    assert '<data data-count-of="waiting" value="1">' in empty
+    assert '<data data-count-of="waiting" value="3">' in both
     assert "2 new</a>" in both
     assert "1 new</a>" in one
     assert 'href="/jobs/?q=new-1"' in one
