@@ -22,6 +22,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
+from urllib.parse import quote
 
 CHECKOUT = Path(__file__).resolve().parents[3]
 GUARDS = Path(__file__).with_name("guards.toml")
@@ -163,8 +164,10 @@ def services(environment: Mapping[str, str]) -> tuple[dict[str, str], object]:
     addresses = started.settings()
     with redirect_stdout(io.StringIO()):
         started.start()
+    # Patient, as a busy machine may let a test wait for longer than a web process should.
+    patient = quote("-c idle_in_transaction_session_timeout=0")
     return {
-        "TERRACE_TEST_DATABASE_URL": addresses["DATABASE_URL"],
+        "TERRACE_TEST_DATABASE_URL": f"{addresses['DATABASE_URL']}&options={patient}",
         "TERRACE_TEST_REDIS_URL": addresses["REDIS_URL"],
         "TERRACE_TEST_DATABASE_NAME": "test_guards",
     }, started
