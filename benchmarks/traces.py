@@ -13,14 +13,12 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
-import json
-import os
-import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+from benchmarks._machine import show, traces_folder
 from scheduling.simulator import baselines, trace
 from scheduling.simulator.baselines import Order, PoolJob
 from scheduling.simulator.replay import Settings, World, replay
@@ -103,23 +101,28 @@ def _figures(completions: list[float], waits: list[float]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run all and print."""
+    """Run all and print one JSON object a line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=Path, default=os.environ.get("TERRACE_TRACES"))
+    parser.add_argument("--traces", type=Path)
     parser.add_argument("--limit", type=int)
     parser.add_argument("--cycle", type=float, default=10.0)
     options = parser.parse_args()
-    if options.traces is None:
-        sys.exit("Say where the traces lie: --traces FOLDER or TERRACE_TRACES.")
-    folder = Path(options.traces) / "philly"
+    folder = traces_folder(options.traces) / "philly"
     clusters = pools(folder, options.limit)
-    results = [baseline(order, clusters) for order in Order]
-    results += [
-        terrace(folder, limit=options.limit, cycle=options.cycle, walls=walls)
-        for walls in (True, False)
-    ]
-    json.dump({"benchmark": "traces", "trace": "philly", "results": results}, sys.stdout, indent=1)
-    sys.stdout.write("\n")
+    rows = {order: baseline(order, clusters) for order in Order}
+    reference = float(str(rows[Order.QSSF]["jct_mean_s"]))
+    for row in rows.values():
+        _show(row, reference)
+    for walls in (True, False):
+        _show(terrace(folder, limit=options.limit, cycle=options.cycle, walls=walls), reference)
+
+
+def _show(row: dict[str, object], reference: float) -> None:
+    """Print a row beside what QSSF, the best order that knows no run times, gets on these jobs."""
+    value = float(str(row["jct_mean_s"]))
+    ratio = round(value / reference, 3) if reference else None
+    more = {"value": value, "reference": reference or None, "ratio": ratio}
+    show({"benchmark": f"Philly, mean JCT in seconds: {row.pop('name')}", **more, **row})
 
 
 if __name__ == "__main__":
