@@ -122,6 +122,8 @@ class Findings:
     """Regions of open pages that show something else than a fresh page."""
     steps_back: list[str] = field(default_factory=list)
     sockets: int = 0
+    internal_errors: list[str] = field(default_factory=list)
+    """Replies with 500: not lost, since they were asked for again, and yet to be looked into."""
     settled_after_seconds: float = 0.0
 
     def is_clean(self) -> bool:
@@ -314,6 +316,7 @@ def _look(struck: Struck, writer: Writer, ledger: Ledger, found: Findings) -> No
     ended = ledger.ended()
     expected = {f"{name}-{index}" for name in writer.real for index in range(REAL_TASKS)}
     facts = json.loads(struck.up.ask(FACTS))  # raises with what `check_invariants` says
+    found.internal_errors = struck.api.internal_errors
     found.jobs = len(writer.acknowledged)
     found.real_tasks_ended = len(ended)
     found.ended_twice = sorted(task for task, count in ended.items() if count > 1)

@@ -36,6 +36,8 @@ class Api:
     def __init__(self, address: str, token: str) -> None:
         self._base = f"{address}/api/v1"
         self._token = token
+        self.internal_errors: list[str] = []
+        """What was answered 500: the client comes again, and yet it should have been 503."""
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def submit(self, job: Mapping[str, object]) -> str:
@@ -77,8 +79,11 @@ class Api:
             try:
                 return self._ask(method, path, body, headers or {})
             except urllib.error.HTTPError as error:
+                said = error.read().decode()
                 if error.code < 500 or time.monotonic() > deadline:
-                    raise AssertionError(error.read().decode()) from error
+                    raise AssertionError(said) from error
+                if error.code == 500:
+                    self.internal_errors.append(f"{method} {path}: {said}")
             except OSError:
                 if time.monotonic() > deadline:
                     raise
