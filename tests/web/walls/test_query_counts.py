@@ -26,6 +26,7 @@ MOST = 15
 NO_QUESTION = ("SAVEPOINT", "RELEASE", "BEGIN", "COMMIT", "ROLLBACK", "SET ")
 SIZE = Size(departments=2, teams=3, people=12, nodes=4, running=20, waiting=12)
 REHEARSAL = "rehearses the change, which costs what it costs, and takes it back"
+ONE_OFF = "says what would follow, kind by kind, to one person before one deed"
 WHOLE_CLUSTER = (
     "plans the cluster as it is now; inside the transaction of a test all of its rows are news, so"
     " that what a web process keeps is read anew"
@@ -34,6 +35,8 @@ DEARER = {
     "admin/grants/<uuid:grant_id>/revoke/": (40, REHEARSAL),
     "api/v1/grants/<uuid:grant_id>": (40, REHEARSAL),
     "changes/<uuid:change_set_id>/effect/": (40, REHEARSAL),
+    "queues/<path:name>/retire/": (18, ONE_OFF),
+    "queues/<path:name>/sharing/": (17, ONE_OFF),
     "jobs/<uuid:job_id>/why/": (30, WHOLE_CLUSTER),
     "api/v1/jobs/<uuid:job_id>/explain": (30, WHOLE_CLUSTER),
 }
