@@ -361,22 +361,33 @@ def _build_dataclass(cls: type[Any], value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise ProtocolError(f"{path}: expected an object")
     arguments = {}
-    for name, annotation, is_required in _FIELDS[cls]:
+    for name, annotation, is_required, plain in _FIELDS[cls]:
         if name in value:
-            arguments[name] = _build(annotation, value[name], f"{path}.{name}")
+            given = value[name]
+            # Most are what they should be; only for the others a path is worth writing.
+            if type(given) not in plain:
+                given = _build(annotation, given, f"{path}.{name}")
+            arguments[name] = given
         elif is_required:
             raise ProtocolError(f"{path}.{name}: missing")
     return cls(**arguments)
 
 
-def _fields(cls: type[Any]) -> list[tuple[str, Any, bool]]:
-    """Return (name, type, is required) of a message; resolving the types is what costs."""
+def _plain(annotation: Any) -> frozenset[type]:
+    """Return the types whose values a field takes as they are."""
+    choices = typing.get_args(annotation) or (annotation,)
+    return frozenset(one for one in choices if one in {str, int, float, bool, type(None)})
+
+
+def _fields(cls: type[Any]) -> list[tuple[str, Any, bool, frozenset[type]]]:
+    """Return (name, type, is required, plain) of a message; resolving the types is what costs."""
     hints = typing.get_type_hints(cls)
     return [
         (
             item.name,
             hints[item.name],
             item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING,
+            _plain(hints[item.name]),
         )
         for item in dataclasses.fields(cls)
     ]

@@ -18,6 +18,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduling.domain import topics
+from scheduling.domain.bare_rows import attempts_with_tasks
 from scheduling.domain.errors import StaleSessionError
 from scheduling.domain.garbage import without_collecting
 from scheduling.domain.transitions import Batch, Exit, JobWork
@@ -266,12 +267,15 @@ def _observe(batch: Batch, said: Sequence[tuple[Node, Sequence[AttemptObserved]]
     ids = [one.attempt for _, observations in said for one in observations]
     if not ids:
         return
-    own = Attempt.objects.filter(id__in=ids, node_id__in=[node.id for node, _ in said])
+    own = [ids, [node.id for node, _ in said]]
+    with connection.cursor() as cursor:
+        cursor.execute(JOBS_OF, own)
+        job_ids = [row[0] for row in cursor.fetchall()]
     # All jobs at once, in order of their ids: two batches never wait for each other in a circle.
-    works = batch.lock(sorted(set(own.values_list("job_id", flat=True))))
+    works = batch.lock(job_ids)
     by_job: dict[UUID, JobWork] = {work.job.id: work for work in works}
     # Read after the jobs are locked: only now do the states stand still.
-    fresh = {attempt.id: attempt for attempt in own.select_related("task")}
+    fresh = {attempt.id: attempt for attempt in attempts_with_tasks(ATTEMPTS_OF, own)}
     for node, observations in said:
         batch.actor_label = f"node {node.name}"
         for one in observations:
@@ -281,6 +285,13 @@ def _observe(batch: Batch, said: Sequence[tuple[Node, Sequence[AttemptObserved]]
             work = by_job[attempt.job_id]
             work.take([attempt])
             _apply_observation(work, work.attempts[attempt.id], one)
+
+
+JOBS_OF = """
+SELECT DISTINCT job_id FROM scheduling_attempt
+WHERE id = ANY(%s) AND node_id = ANY(%s) ORDER BY job_id
+"""
+ATTEMPTS_OF = "attempt.id = ANY(%s) AND attempt.node_id = ANY(%s)"
 
 
 def _apply_observation(work: JobWork, attempt: Attempt, one: AttemptObserved) -> None:

@@ -1,0 +1,76 @@
+"""Read rows by the thousand as instances of their models, at a quarter of what the ORM takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from typing import Any, Generic, TypeVar
+
+from django.db import connection, models
+from django.db.models.base import ModelState
+
+from scheduling.models import Attempt, Task
+
+M = TypeVar("M", bound=models.Model)
+
+
+class BareRows(Generic[M]):
+    """Makes instances of a model out of the values of its columns, as unpickling does.
+
+    `from_db` would call `__init__`, which sets field by field and sends two signals: four times as
+    much. A column that is left out is read when somebody asks for it, as after `defer`.
+    """
+
+    def __init__(self, model: type[M], *, without: Collection[str] = ()) -> None:
+        """Look at the model's columns once."""
+        self.model = model
+        fields = [one for one in model._meta.concrete_fields if one.name not in without]  # noqa: SLF001 -- Django's documented model API
+        self.columns = [str(field.column) for field in fields]
+        self.names = [field.attname for field in fields]
+        self.json = [field.attname for field in fields if isinstance(field, models.JSONField)]
+
+    def read(self, rows: models.QuerySet[M]) -> list[M]:
+        """Return the rows of a queryset."""
+        return [self.instance(values) for values in rows.values_list(*self.names)]
+
+    def instance(self, values: Sequence[Any]) -> M:
+        """Return a row, given its columns as Python has them."""
+        row = self.model.__new__(self.model)
+        state = ModelState()
+        state.db, state.adding = "default", False
+        row.__dict__.update(zip(self.names, values, strict=True), _state=state)
+        return row
+
+    def decoded(self, values: Sequence[Any]) -> M:
+        """Return a row, given its columns as the driver has them: JSON is text yet."""
+        row = self.instance(values)
+        known = row.__dict__
+        for name in self.json:
+            text = known[name]
+            known[name] = {} if text == "{}" else json.loads(text)
+        return row
+
+
+_ATTEMPTS, _TASKS = BareRows(Attempt), BareRows(Task)
+_WITH_TASKS = f"""
+SELECT {", ".join(f'attempt."{name}"' for name in _ATTEMPTS.columns)},
+    {", ".join(f'task."{name}"' for name in _TASKS.columns)}
+FROM scheduling_attempt AS attempt JOIN scheduling_task AS task ON task.id = attempt.task_id
+WHERE """  # noqa: S608 -- names are the models' own
+
+
+def attempts_with_tasks(condition: str, values: Sequence[Any]) -> list[Attempt]:
+    """Return the attempts for which `condition`, on `attempt` and `task`, holds; with their tasks.
+
+    The condition is a constant of the program; what it compares with is in `values`.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_WITH_TASKS + condition, values)
+        rows = cursor.fetchall()
+    split = len(_ATTEMPTS.names)
+    found = []
+    for row in rows:
+        attempt = _ATTEMPTS.decoded(row[:split])
+        attempt._state.fields_cache["task"] = _TASKS.decoded(row[split:])  # noqa: SLF001 -- what select_related does
+        found.append(attempt)
+    return found
