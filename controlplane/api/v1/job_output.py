@@ -84,13 +84,23 @@ class RoleOut(serializers.Serializer[Any]):
     request = serializers.DictField(child=serializers.IntegerField())
 
 
+class BasisField(serializers.DictField):
+    """What a forecast goes by, as counts; by how much it was stretched is in its times already."""
+
+    child = serializers.IntegerField()
+
+    def to_representation(self, value: Any) -> Any:
+        """Write the counts."""
+        return super().to_representation({k: v for k, v in value.items() if isinstance(v, int)})
+
+
 class ForecastOut(serializers.Serializer[Any]):
     """When a waiting job starts: with even odds by p50, nine times in ten by p90."""
 
     made_at = serializers.DateTimeField()
     p50_at = serializers.DateTimeField(allow_null=True)
     p90_at = serializers.DateTimeField(allow_null=True)
-    basis = serializers.DictField(child=serializers.IntegerField())
+    basis = BasisField()
 
 
 class JobDetailOut(JobOut):
