@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from scheduling.engine import registry
 from scheduling.engine.cycle import DEFAULT_CONFIG, open_session
 from scheduling.engine.journal import EntryKind
 from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.types import SubGroupPolicy
 from tests.scenarios import cycle, finish, read, run, settled
 
 TWO_JOBS = """
@@ -268,3 +273,22 @@ def test_idle_room_is_lent_rather_than_promised() -> None:
 
     assert (outcome.plan.pipelined, outcome.plan.evictions) == ((), ())
     assert "q/new" in {b.job for b in outcome.plan.binds}
+
+
+@pytest.mark.parametrize(("needed", "count"), [(1, 0), (0, 2)])
+def test_elastic_tasks_go_only_as_far_as_sub_groups_stay_whole(needed: int, count: int) -> None:
+    """Two tasks of one node belong to different sub-groups: both would be broken, one is needed."""
+    snapshot = read("""
+        nodes  n1 n2: gpu=2
+        queue  q:
+        job    q/old: 2 x gpu=1 role=w0 running n1 n2 ; 2 x gpu=1 role=w1 running n1 n2 min=2
+        job    q/new: 1 x gpu=2 created=1
+    """)
+    old = snapshot.jobs[0]
+    policy = SubGroupPolicy("w", ("part",), size=2, min_groups=needed)
+    roles = tuple(replace(role, labels={"part": role.name}) for role in old.roles)
+    old = replace(old, roles=roles, sub_groups=(policy,))
+
+    outcome = cycle(replace(snapshot, jobs=(old, snapshot.jobs[1])))
+
+    assert len(outcome.plan.evictions) == count
