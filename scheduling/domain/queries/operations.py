@@ -474,6 +474,9 @@ _LINES = """
         ) AS before
         JOIN scheduling_queuesample s ON s.queue_id = wanted.id
             AND s.at >= coalesce(before.at, %(start)s) AND s.at <= %(now)s
+        UNION ALL SELECT queue_id, %(now)s, %(last)s,
+               (allocated ->> %(resource)s)::bigint, (deserved ->> %(resource)s)::bigint
+        FROM scheduling_queueshare WHERE queue_id = ANY(%(ids)s::uuid[])
     ) AS placed ORDER BY queue_id, slot, at DESC
 """
 _CAPACITY = """
@@ -494,10 +497,11 @@ def allocation(
     span: timedelta,
     resource: str = GPU,
 ) -> Allocation:
-    """Return what some queues held, on a grid of `GRID` steps that ends now: three queries.
+    """Return what some queues held, on a grid of `GRID` steps that ends now: two queries.
 
     The steps stand at fixed times and only the last is now, so that a picture drawn again later
-    shows the same past. A queue's value holds until its next sample; the cluster's are sampled
+    shows the same past; it is what the last cycle left, since a sample may be half a minute old.
+    A queue's value holds until its next sample; the cluster's are sampled
     all the time, so that a gap there is a gap.
     """
     step = span / GRID
@@ -507,6 +511,7 @@ def allocation(
         "start": start,
         "step": step.total_seconds(),
         "now": now,
+        "last": GRID,
         "resource": resource,
         "cluster": cluster.id,
         "ids": [queue_id for queue_id, _name in queues],
@@ -518,11 +523,6 @@ def allocation(
             held.setdefault(queue_id, {})[int(slot)] = (allocated or 0, deserved)
         cursor.execute(_CAPACITY, values)
         capacity = {int(slot): amount for slot, amount in cursor.fetchall()}
-    # The end is what the last cycle left: a sample may be half a minute old.
-    shares = QueueShare.objects.filter(queue__in=values["ids"])
-    for queue_id, allocated, deserved in shares.values_list("queue", "allocated", "deserved"):
-        newest = (allocated.get(resource, 0), deserved.get(resource))
-        held.setdefault(queue_id, {})[GRID] = newest
     times = (*(start + step * place for place in range(GRID)), now)
     return Allocation(
         times,
