@@ -42,6 +42,8 @@ class Guard:
     tests: str
     routes: str = ""
     channels: str = ""
+    is_daily: bool = False
+    """Whether a run of the tests may take it away; all others wait for `make guards`."""
 
     @property
     def module(self) -> str:
@@ -52,6 +54,12 @@ class Guard:
     def selection(self) -> tuple[str, str, str]:
         """Return what is run for it."""
         return self.tests, self.routes, self.channels
+
+    @property
+    def stands(self) -> bool:
+        """Whether the guard stands where the list says, once."""
+        path = CHECKOUT / self.file
+        return path.is_file() and path.read_text(encoding="utf-8").count(self.find) == 1
 
     def mutated(self) -> str:
         """Return the module's source without the guard.
@@ -183,7 +191,9 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     chosen = [one for one in guards() if given.only in f"{one.what} {one.file}"]
     if given.count:
-        chosen = by_turns(chosen, given.turn, given.count)
+        chosen = by_turns(
+            [one for one in chosen if one.is_daily and one.stands], given.turn, given.count
+        )
     os.chdir(CHECKOUT)
     addresses, _started = services(os.environ)
     os.environ.update(addresses)
