@@ -29,6 +29,11 @@ class Bundle:
     units: tuple[Unit, ...]
     is_safe: bool
 
+    @property
+    def job(self) -> JobView:
+        """The job whose tasks they are."""
+        return self.units[0].job
+
 
 def run_preempt(session: Session, arguments: Mapping[str, str]) -> None:
     """Make room in the gang's own queue, from jobs of lower priority."""
@@ -95,7 +100,7 @@ def _clear(
     statement = Statement(session)
     need = missing_request(session, job)
     chosen = bundles(session, action, job, domain, allow_whole=allow_whole)
-    evicted: list[Sequence[Entry]] = []
+    evicted: list[tuple[Bundle, Sequence[Entry]]] = []
     for bundle in chosen:
         start = statement.checkpoint()
         for unit in bundle.units:
@@ -103,22 +108,28 @@ def _clear(
             if left:  # what the job could spare has gone before the whole of it
                 rest = Unit(unit.job, left, is_whole=unit.is_whole)
                 session.evict(rest, action=action, beneficiary=job.key)
-        evicted.append(session.journal[start:])
+        evicted.append((bundle, session.journal[start:]))
         room = session.free + session.releasing - session.promised
         sums = np.maximum(room[:, domain.mask], 0).sum(axis=1)
         if any(amount > sums[d] for d, amount in enumerate(need)):
             continue
         if place_job(session, job) is None and session.is_job_pipelined(job):
-            _spare(session, evicted[:-1])
+            _spare(session, evicted)
             return True
     statement.rollback()
     return False
 
 
-def _spare(session: Session, evicted: Sequence[Sequence[Entry]]) -> None:
-    """Take back the bundles without which every promise still holds."""
+def _spare(session: Session, evicted: Sequence[tuple[Bundle, Sequence[Entry]]]) -> None:
+    """Take back the bundles without which every promise still holds; the last one was needed.
+
+    Broken gangs first. What a broken gang could have spared stays out with the rest of it.
+    """
     kept_out: set[int] = set()
-    for entries in evicted:
+    broken = {bundle.job.key for bundle, _ in evicted if not bundle.is_safe}
+    for bundle, entries in sorted(evicted[:-1], key=lambda one: one[0].is_safe):
+        if bundle.is_safe and bundle.job.key in broken:
+            continue
         for entry in entries:
             session.undo(entry)
         nodes = {entry.node for entry in entries if entry.node >= 0}
@@ -132,6 +143,7 @@ def _spare(session: Session, evicted: Sequence[Sequence[Entry]]) -> None:
                 session.apply(entry)
         else:
             kept_out.update(id(entry) for entry in entries)
+            broken.discard(bundle.job.key)
     session.journal[:] = [e for e in session.journal if id(e) not in kept_out]
 
 

@@ -82,6 +82,20 @@ def test_gangpreempt_breaks_lower_gangs_only_if_allowed(
     assert found == expected
 
 
+def test_gangpreempt_leaves_nothing_of_a_broken_gang() -> None:
+    """What a gang could have spared goes with it, though its room is not needed."""
+    snapshot = read(
+        "nodes n: gpu=2 cpu=2\nqueue q:\n"
+        "job q/low: 1 x cpu=1 role=a rmin=0 running n ; "
+        "1 x gpu=1 role=b rmin=1 running n min=1 priority=1\n"
+        "job q/new: 2 x gpu=1 priority=5"
+    )
+
+    found = evicted(snapshot, config("gang", "priority", actions="enqueue gangpreempt"))
+
+    assert found == ["q/low-a-0", "q/low-b-0"]
+
+
 def test_gangpreempt_takes_spare_tasks_before_gangs() -> None:
     """What a job can spare goes first, and no more than the gang needs."""
     snapshot = read(
