@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import urllib.parse
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -242,11 +243,16 @@ class Preparer:
         return target
 
 
+_SHARED = threading.Lock()
+"""Tasks of one job are prepared in threads at the same time, and share a folder."""
+
+
 def _make_folders(where: AttemptFolders, owner: Owner) -> None:
     where.base.parent.mkdir(mode=0o711, exist_ok=True)
     where.base.parent.chmod(0o711)
-    if not where.shared.exists():
-        _own_folder(where.shared, owner)
+    with _SHARED:
+        where.shared.mkdir(mode=0o700, exist_ok=True)
+        _give(where.shared, owner)
     if where.base.exists():
         shutil.rmtree(where.base)
     where.base.mkdir(mode=0o711)
@@ -270,6 +276,10 @@ def forget_secrets(where: AttemptFolders) -> None:
 
 def _own_folder(folder: Path, owner: Owner) -> None:
     folder.mkdir(mode=0o700)
+    _give(folder, owner)
+
+
+def _give(folder: Path, owner: Owner) -> None:
     if owner.uid >= 0:
         os.chown(folder, owner.uid, owner.gid)
 
