@@ -14,7 +14,8 @@ from controlplane.forms import people as forms
 from controlplane.forms.people import Choices, TextForm
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from scheduling.domain import access_wording, org_preview
-from scheduling.domain.org_preview import Deed, UnitChange, UnitRequest
+from scheduling.domain.deeds import Deed
+from scheduling.domain.org_preview import UnitChange, UnitRequest
 from scheduling.domain.queries import org as queries
 from scheduling.domain.queries.org import UnitHead, UnitPage
 from tenants.domain import org

@@ -27,10 +27,10 @@ from django.db import connection
 
 from scheduling.domain import holds, leases, ports, topics
 from scheduling.domain.bulk_rows import copy_rows, next_ids, notify_each, update_rows
-from scheduling.domain.garbage import without_collecting
 from scheduling.domain.quota_walls import Walls
 from scheduling.domain.transitions import LAUNCH_TOPIC, Batch, JobWork, NewAttempt, OutboxLine
 from scheduling.engine import types as engine
+from scheduling.engine.garbage import without_collecting
 from scheduling.lifecycle.states import (
     LIVE_ATTEMPT_STATES,
     SCHEDULABLE_PHASES,

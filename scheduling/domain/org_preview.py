@@ -19,6 +19,7 @@ from django.db import models, transaction
 from django.db.models import QuerySet, Sum
 
 from scheduling.domain import queue_preview, queues
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queries.queues import RUNNING, WAITING
 from scheduling.domain.queue_changes import Tree, read_tree
 from scheduling.models import Cluster, Job, JobCount, Queue
@@ -180,16 +181,6 @@ class UnitRequest:
     expected_version: int
     name: str = ""
     target_id: UUID | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """Who changes something, when and why."""
-
-    actor: Actor
-    now: datetime
-    reason: str = ""
-    request_id: str = ""
 
 
 def apply_unit_change(deed: Deed, wanted: UnitRequest) -> OrgUnit:

@@ -24,11 +24,11 @@ from django.db.models import Q
 from scheduling.domain import placement_rules
 from scheduling.domain.bare_rows import BareRows
 from scheduling.domain.errors import IncompleteSnapshotError
-from scheduling.domain.garbage import without_collecting
 from scheduling.domain.jobs import PRIORITY_CLASSES
 from scheduling.domain.lifecycle_views import job_view
 from scheduling.domain.quota_walls import walls_of
 from scheduling.engine import types as engine
+from scheduling.engine.garbage import without_collecting
 from scheduling.lifecycle.decisions import may_start
 from scheduling.lifecycle.states import SCHEDULABLE_PHASES
 from scheduling.models import (

@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db import IntegrityError, connection, transaction
 
 from scheduling.domain import job_secrets, quotas
-from scheduling.domain.garbage import without_collecting
 from scheduling.domain.transitions import Batch
+from scheduling.engine.garbage import without_collecting
 from scheduling.lifecycle.states import FINISHED_PHASES
 from scheduling.models import Job, JobFile, Queue, Role
 from scheduling.models.queue import QueueState

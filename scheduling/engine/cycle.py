@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from scheduling.engine import registry
 from scheduling.engine.config import DEFAULT_CONFIG
+from scheduling.engine.garbage import without_collecting
 from scheduling.engine.journal import EntryKind
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Plugin, Session
@@ -51,21 +50,6 @@ def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Sess
         for action in config.actions:
             registry.action(action.name)(session, action.arguments)
     return session
-
-
-@contextmanager
-def without_collecting() -> Iterator[None]:
-    """Switch the garbage collector off: a cycle makes many objects and hardly any garbage.
-
-    Left on, it would walk the whole snapshot again and again, a fifth of the time of a cycle.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def open_session(

@@ -74,7 +74,7 @@ def record(
         Invalid: the reason is too long.
         TransactionManagementError: outside a transaction the change could stand without its record.
     """
-    (row,) = record_many(
+    (row,) = rows_of(
         actor=actor,
         acts=[Act(action, subject, before, after)],
         unit=unit,
@@ -82,22 +82,8 @@ def record(
         reason=reason,
         request_id=request_id,
     )
+    row.save(force_insert=True)
     return row
-
-
-def record_many(
-    *,
-    actor: Actor,
-    acts: Sequence[Act],
-    unit: OrgUnit | None,
-    now: datetime,
-    reason: str = "",
-    request_id: str = "",
-) -> list[AuditRow]:
-    """Write what one request did to many things of one unit, with one statement; as `record`."""
-    return AuditRow.objects.bulk_create(
-        rows_of(actor=actor, acts=acts, unit=unit, now=now, reason=reason, request_id=request_id)
-    )
 
 
 def rows_of(
@@ -109,7 +95,7 @@ def rows_of(
     reason: str = "",
     request_id: str = "",
 ) -> list[AuditRow]:
-    """Return the rows of `record_many` for who writes them together with what they record."""
+    """Return the rows of `record` for who writes many, or together with what they record."""
     if not connection.in_atomic_block:
         raise transaction.TransactionManagementError(
             "audit.record must be called in the transaction of what it records"

@@ -17,11 +17,11 @@ import structlog
 
 from scheduling.domain import apply_plan, cycles, leases, quarantine, refused_plans
 from scheduling.domain.clock import database_now
-from scheduling.domain.garbage import without_collecting
 from scheduling.domain.launches import scheduler_scope
 from scheduling.domain.refused_plans import Mended
 from scheduling.domain.snapshot import SnapshotCache
 from scheduling.engine import cycle
+from scheduling.engine.garbage import without_collecting
 from scheduling.engine.types import Plan, Snapshot
 from tenants.domain import notify
 from worker.loops.base import HeldLease

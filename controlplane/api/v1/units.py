@@ -16,7 +16,8 @@ from controlplane.api.fields import ReasonField, StrictSerializer
 from controlplane.api.schema import listing, problems
 from controlplane.api.v1.jobs import plain
 from scheduling.domain import org_preview, queues
-from scheduling.domain.org_preview import Deed, UnitChange, UnitEffect, UnitRequest
+from scheduling.domain.deeds import Deed
+from scheduling.domain.org_preview import UnitChange, UnitEffect, UnitRequest
 from tenants.domain import org
 from tenants.domain.access import Verb, reads, require
 from tenants.models import OrgClosure, OrgUnit, OrgUnitKind

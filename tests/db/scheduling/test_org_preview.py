@@ -7,7 +7,8 @@ from datetime import timedelta
 import pytest
 
 from scheduling.domain import org_preview
-from scheduling.domain.org_preview import Deed, UnitChange, UnitEffect, UnitRequest, UserChange
+from scheduling.domain.deeds import Deed
+from scheduling.domain.org_preview import UnitChange, UnitEffect, UnitRequest, UserChange
 from scheduling.models import Job, Queue
 from tenants.domain.errors import Conflict, Denied, DomainError, NotFound
 from tenants.models import (
