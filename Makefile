@@ -43,9 +43,9 @@ walls: ## Ask every address as every role in every relation, and 100,000 times a
 	@$(SETUP) dev
 	@TERRACE_WHOLE_MATRIX=1 TERRACE_ORACLE_CHECKS=$(or $(CHECKS),100000) $(PYTHON_IN) -m pytest tests/web/walls
 
-guards: ## Take away each guard of a list and see that a test notices: make guards ONLY=live.
+guards: ## Take away each guard of a list and see that a test notices: make guards ONLY=live LOG=seen.
 	@$(SETUP) dev
-	@$(PYTHON_IN) -m tests.web.walls.mutants $(if $(ONLY),--only "$(ONLY)")
+	@$(PYTHON_IN) -m tests.web.walls.mutants $(if $(ONLY),--only "$(ONLY)") $(if $(LOG),--log "$(LOG)")
 
 audit: ## Look up the locked packages in the databases of known vulnerabilities (needs the network).
 	@$(SETUP) dev scripts

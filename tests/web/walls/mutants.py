@@ -1,10 +1,11 @@
 """Takes guards away one at a time and runs the test that has to notice: `make guards`.
 
-    python -m tests.web.walls.mutants [--only WORDS] [--turn N --count N] [--whole]
+    python -m tests.web.walls.mutants [--only WORDS] [--turn N --count N] [--log FILE] [--whole]
 
 The source of one module is changed while it is imported, in a process forked for that; no file is
 touched. Each line of the output is a guard and whether it was missed; survivors make the exit 1.
-`--whole` first runs every selection of tests with all guards in their place.
+`--log` notes each guard that was noticed, and passes over those that the file has: a run that was
+ended goes on from there. `--whole` first runs every selection with all guards in their place.
 """
 
 from __future__ import annotations
@@ -54,12 +55,6 @@ class Guard:
     def selection(self) -> tuple[str, str, str]:
         """Return what is run for it."""
         return self.tests, self.routes, self.channels
-
-    @property
-    def stands(self) -> bool:
-        """Whether the guard stands where the list says, once."""
-        path = CHECKOUT / self.file
-        return path.is_file() and path.read_text(encoding="utf-8").count(self.find) == 1
 
     def mutated(self) -> str:
         """Return the module's source without the guard.
@@ -137,7 +132,12 @@ def _tests(selection: tuple[str, str, str], guard: Guard | None) -> int:
     return int(pytest.main([*arguments, "--tb=line", *tests.split()]))
 
 
-def survivors(chosen: Iterable[Guard], folder: Path) -> list[Guard]:
+def already_noticed(log: Path | None) -> set[str]:
+    """Return the words of the guards that an earlier run with this log saw noticed."""
+    return set(log.read_text(encoding="utf-8").splitlines()) if log and log.exists() else set()
+
+
+def survivors(chosen: Iterable[Guard], folder: Path, noted: Path | None) -> list[Guard]:
     """Take the guards away one at a time; print each and return those that nothing noticed."""
     left: list[Guard] = []
     for guard in chosen:
@@ -145,10 +145,18 @@ def survivors(chosen: Iterable[Guard], folder: Path) -> list[Guard]:
         status = run(guard.selection, guard, log)
         word = {PASSED: "SURVIVED", FAILED: "noticed"}.get(status, f"BROKEN ({status})")
         print(f"{word:9} {guard.what} [{guard.file}]", flush=True)  # noqa: T201 - its output
-        if status != FAILED:
+        if status == FAILED:
+            _note(noted, guard)
+        else:
             left.append(guard)
             print(log.read_text(encoding="utf-8", errors="replace")[-1500:])  # noqa: T201 - as above
     return left
+
+
+def _note(log: Path | None, guard: Guard) -> None:
+    if log is not None:
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{guard.what}\n")
 
 
 def check_clean(chosen: Iterable[Guard], folder: Path) -> list[str]:
@@ -187,13 +195,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--only", default="", help="guards whose words or file hold this")
     parser.add_argument("--turn", type=int, default=0)
     parser.add_argument("--count", type=int, default=0, help="so many by turns; 0: all")
+    parser.add_argument("--log", type=Path, help="where noticed guards are noted, to go on later")
     parser.add_argument("--whole", action="store_true", help="run the tests unchanged first")
     given = parser.parse_args(arguments)
-    chosen = [one for one in guards() if given.only in f"{one.what} {one.file}"]
+    passed_over = already_noticed(given.log)
+    chosen = [
+        one
+        for one in guards()
+        if given.only in f"{one.what} {one.file}" and one.what not in passed_over
+    ]
     if given.count:
-        chosen = by_turns(
-            [one for one in chosen if one.is_daily and one.stands], given.turn, given.count
-        )
+        chosen = by_turns([one for one in chosen if one.is_daily], given.turn, given.count)
     os.chdir(CHECKOUT)
     addresses, _started = services(os.environ)
     os.environ.update(addresses)
@@ -201,7 +213,7 @@ def main(arguments: Sequence[str]) -> int:
         __import__(name)
     with tempfile.TemporaryDirectory() as folder:
         unclean = check_clean(chosen, Path(folder)) if given.whole else []
-        left = survivors(chosen, Path(folder))
+        left = survivors(chosen, Path(folder), given.log)
     print(f"{len(chosen) - len(left)} of {len(chosen)} guards noticed when gone")  # noqa: T201 - its output
     for one in unclean:
         print(f"fails with all guards in place: {one}")  # noqa: T201 - as above
