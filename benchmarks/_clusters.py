@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scheduling.engine.types import (
     CPU,
     GPU,
@@ -31,8 +33,15 @@ def nodes(count: int, *, gpus: int = 8) -> tuple[Node, ...]:
 def queues(count: int) -> tuple[Queue, ...]:
     """Return departments with teams below them."""
     tops = [Queue(f"dep{i}", weight=i + 1) for i in range(4)]
-    leaves = [Queue(f"team{i:03}", parent=f"dep{i % 4}", weight=1 + i % 3) for i in range(count)]
+    leaves = [
+        Queue(name, parent=f"dep{i % 4}", weight=1 + i % 3) for i, name in enumerate(teams(count))
+    ]
     return (*tops, *leaves)
+
+
+def teams(count: int) -> list[str]:
+    """Return the names of the queues below the departments of `queues`."""
+    return [f"team{i:03}" for i in range(count)]
 
 
 def shapes(count: int) -> list[Role]:
@@ -66,6 +75,22 @@ def single(key: str, role: Role, queue: str, *, created: float, node: str | None
         created_at=created,
         phase=GangPhase.RUNNING if node is not None else GangPhase.INQUEUE,
     )
+
+
+def occupants(
+    count: int, role: Role, queue_names: Sequence[str], machines: Sequence[Node]
+) -> list[Job]:
+    """Return single running jobs, dealt out to queues and machines in turn."""
+    return [
+        single(
+            f"run{i:06}",
+            role,
+            queue_names[i % len(queue_names)],
+            created=float(i),
+            node=machines[i % len(machines)].name,
+        )
+        for i in range(count)
+    ]
 
 
 def gang(key: str, queue: str, size: int, *, gpus: int = 1, created: float = 0.0) -> Job:

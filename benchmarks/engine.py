@@ -14,7 +14,7 @@ import gc
 import resource
 from dataclasses import replace
 
-from benchmarks._clusters import GIB, gang, nodes, queues, shapes, single
+from benchmarks._clusters import GIB, gang, nodes, occupants, queues, shapes, single, teams
 from benchmarks._machine import Clock, show
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.types import CPU, GPU, MEMORY, Queue, Role, Snapshot
@@ -55,16 +55,7 @@ def idle(node_count: int, running: int, pending: int, *, cycles: int) -> dict[st
     roles = [
         Role("task", {CPU: 97_000 + 1000 * i, MEMORY: GIB * (1 + i % 9)}, 1, 1) for i in range(50)
     ]
-    jobs = [
-        single(
-            f"run{i:06}",
-            small,
-            f"team{i % 20:03}",
-            created=float(i),
-            node=machines[i % node_count].name,
-        )
-        for i in range(running)
-    ]
+    jobs = occupants(running, small, teams(20), machines)
     jobs += [
         single(f"wait{i:06}", roles[i % 50], f"team{i % 20:03}", created=float(i))
         for i in range(pending)
@@ -135,10 +126,7 @@ def reclaim(node_count: int) -> dict[str, object]:
     """Take back half of a full cluster for one gang."""
     machines = nodes(node_count)
     role = Role("task", {CPU: 4000, MEMORY: 16 * GIB, GPU: 1000}, 1, 1)
-    running = [
-        single(f"run{i:06}", role, "rich", created=float(i), node=machines[i % node_count].name)
-        for i in range(node_count * 8)
-    ]
+    running = occupants(node_count * 8, role, ["rich"], machines)
     jobs = (*running, gang("big", "poor", node_count // 2, gpus=8))
     snapshot = Snapshot(1e6, machines, (Queue("rich"), Queue("poor")), jobs)
     memo = Memo()

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from benchmarks._clusters import nodes, single
-from benchmarks._machine import Clock, show
+from benchmarks._machine import Clock, median_cpu_ms, show
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.fairness.water_filling import Claimant, fill_tree
 from scheduling.engine.types import CPU, Queue, Role, Snapshot
@@ -108,12 +108,9 @@ def filling(queue_count: int) -> dict[str, object]:
         Claimant(i % parents, 1 + i % 7, (0,), (2**60,), (dice.randint(0, 200_000),))
         for i in range(queue_count)
     ]
-    seconds = []
-    for _ in range(REPEATS):
-        with Clock() as clock:
-            deserved = fill_tree(claimants, (queue_count * 50_000,))
-        seconds.append(clock.cpu)
-    value = statistics.median(seconds) * 1000
+    total = (queue_count * 50_000,)
+    deserved = fill_tree(claimants, total)
+    value = median_cpu_ms(lambda: fill_tree(claimants, total), repeats=REPEATS)
     return {
         "benchmark": f"exact water-filling over {queue_count} queues, one resource, CPU ms",
         "value": round(value, 2),
@@ -137,12 +134,7 @@ def idle(queue_count: int) -> dict[str, object]:
     snapshot = Snapshot(1.0, machines, tuple(tree), jobs)
     memo = Memo()
     result = plan(snapshot, DEFAULT_CONFIG, memo=memo)
-    seconds = []
-    for _ in range(REPEATS):
-        with Clock() as clock:
-            result = plan(snapshot, DEFAULT_CONFIG, memo=memo)
-        seconds.append(clock.cpu)
-    value = statistics.median(seconds) * 1000
+    value = median_cpu_ms(lambda: plan(snapshot, DEFAULT_CONFIG, memo=memo), repeats=REPEATS)
     return {
         "benchmark": f"idle cycle with {queue_count} queues, CPU ms",
         "value": round(value, 1),

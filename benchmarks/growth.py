@@ -23,7 +23,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
-from benchmarks._clusters import GIB, gang, nodes, queues, shapes, single
+from benchmarks._clusters import GIB, gang, nodes, occupants, queues, shapes, single, teams
 from benchmarks._machine import Clock, show
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.types import (
@@ -165,16 +165,7 @@ def peak(node_count: int, running: int) -> float:
     """Return the MiB of this process after three cycles, snapshot included."""
     machines = nodes(node_count)
     role = Role("task", {CPU: 1000, MEMORY: GIB}, 1, 1)
-    jobs = [
-        single(
-            f"run{i:06}",
-            role,
-            f"team{i % 20:03}",
-            created=float(i),
-            node=machines[i % node_count].name,
-        )
-        for i in range(running)
-    ]
+    jobs = occupants(running, role, teams(20), machines)
     memo = Memo()
     for i in range(3):
         waiting = single(f"new{i}", role, "team000", created=float(i))

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks._clusters import gang, nodes, queues, single
+from benchmarks._clusters import gang, nodes, occupants, queues, single
 from benchmarks._machine import Clock, show, traces_folder
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.types import CPU, GPU, PODS, Job, Node, Plan, Queue, Role, Snapshot
@@ -51,10 +51,7 @@ def kai_reclaim(count: int, peer: Published) -> dict[str, object]:
     """Take a tenth of a full cluster back for one gang of whole nodes."""
     machines = nodes(count)
     role = Role("task", {GPU: 1000}, 1, 1)
-    running = [
-        single(f"run{i:06}", role, "queue-0", created=0.0, node=machines[i % count].name)
-        for i in range(count * 8)
-    ]
+    running = occupants(count * 8, role, ["queue-0"], machines)
     size = max(count // 10, 1)
     big = replace(
         gang("big", "queue-1", size, gpus=8), roles=(Role("worker", {GPU: 8000}, size, size),)
