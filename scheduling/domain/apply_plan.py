@@ -27,8 +27,10 @@ from django.db import connection
 
 from scheduling.domain import holds, leases, ports, topics
 from scheduling.domain.bulk_rows import copy_rows, next_ids, notify_each, update_rows
+from scheduling.domain.job_work import JobWork
 from scheduling.domain.quota_walls import Walls
-from scheduling.domain.transitions import LAUNCH_TOPIC, Batch, JobWork, NewAttempt, OutboxLine
+from scheduling.domain.transition_rows import NewAttempt, OutboxLine
+from scheduling.domain.transitions import LAUNCH_TOPIC, Batch
 from scheduling.engine import types as engine
 from scheduling.engine.garbage import without_collecting
 from scheduling.lifecycle.states import (

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.db import transaction
 
+from scheduling.domain.job_work import JobWork
 from scheduling.domain.submissions import (
     PRIORITY_CLASSES,
     priority_of,
@@ -17,7 +18,7 @@ from scheduling.domain.submissions import (
     submit_job,
     submit_many,
 )
-from scheduling.domain.transitions import Batch, JobWork
+from scheduling.domain.transitions import Batch
 from scheduling.lifecycle import values
 from scheduling.lifecycle.events import LifecycleAction
 from scheduling.lifecycle.states import FINISHED_PHASES, JobPhase

@@ -21,7 +21,8 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
 from scheduling.domain import reports, topics
-from scheduling.domain.transitions import LAUNCH_TOPIC, STOP_TOPIC, Batch, Exit
+from scheduling.domain.job_work import Exit
+from scheduling.domain.transitions import LAUNCH_TOPIC, STOP_TOPIC, Batch
 from scheduling.lifecycle.states import AttemptState, StopReason
 from scheduling.lifecycle.values import AttemptEvent
 from scheduling.models import Attempt, Cluster, Device, JoinToken, Node

@@ -20,7 +20,8 @@ from django.db import connection, transaction
 from scheduling.domain import topics
 from scheduling.domain.bare_rows import attempts_with_tasks
 from scheduling.domain.errors import StaleSessionError
-from scheduling.domain.transitions import Batch, Exit, JobWork
+from scheduling.domain.job_work import Exit, JobWork
+from scheduling.domain.transitions import Batch
 from scheduling.engine.garbage import without_collecting
 from scheduling.lifecycle.states import AttemptState
 from scheduling.lifecycle.values import AttemptEvent

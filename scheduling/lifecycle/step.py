@@ -1,6 +1,6 @@
 """`step_attempt`, `step_task`, `step_job`: one event in, the new value and its effects out.
 
-The caller (scheduling.domain.transitions) persists both in one transaction. See README.md.
+The caller (`scheduling.domain.transitions`) persists both in one transaction. See README.md.
 """
 
 from __future__ import annotations
