@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 SMALL = 48
 """Up to this many claimants plain integers are faster than numpy's calls."""
+
+SAFE_AMOUNTS = float(2**61)
+"""Sum of all claims up to which no partial sum leaves int64."""
 
 SAFE_WEIGHTS = 2**31
 """Sum of weights up to which a remainder times a weight stays inside int64."""
@@ -71,36 +78,62 @@ def _fill_exact(rest: int, rooms: list[int], weights: list[int]) -> list[int]:
 
 
 def _fill_arrays(rest: int, rooms: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """Do the same in int64 arrays.
+    """Do the same in arrays, for one group."""
+    room = np.fromiter((min(r, rest) for r in rooms), dtype=np.int64, count=len(rooms))
+    group = np.zeros(len(room), dtype=np.int64)
+    raised = fill_groups(np.array([rest]), room, np.array(weights, dtype=np.int64), group)
+    found: list[int] = raised.tolist()
+    return found
 
-    `rest * weight // weight_sum` would overflow, so it is taken as
-    `quotient * weight + (remainder * weight) // weight_sum`, which is exact.
+
+def fill_groups(rest: Int64, room: Int64, weight: Int64, group: Int64) -> Int64:
+    """Divide `rest` int64[G] by weight up to each room, within each group; all groups at once.
+
+    `room`, `weight` and `group` are int64[n], members of one group beside each other; the weights
+    of a group add up to `SAFE_WEIGHTS` at most. `rest * weight // weight_sum` would overflow, so it
+    is taken as `quotient * weight + (remainder * weight) // weight_sum`, which is exact.
+
+    Cost: O(n) a round for those that are neither saturated nor settled yet; rounds are few.
     """
-    room = np.asarray(rooms, dtype=np.int64)
-    weight = np.asarray(weights, dtype=np.int64)
+    rest = rest.copy()
     raised = np.zeros(len(room), dtype=np.int64)
     active = np.flatnonzero((weight > 0) & (room > 0))
-    if int(room[active].sum()) <= rest:
-        raised[active] = room[active]
-        return [int(x) for x in raised]
     while len(active):
-        w = weight[active]
-        weight_sum = int(w.sum())
-        quotient, remainder = divmod(rest, weight_sum)
-        parts = remainder * w
-        level = quotient * w + parts // weight_sum
-        full = level >= room[active]
-        if not full.any():
-            left = rest - int(level.sum())
-            order = np.argsort(-(parts % weight_sum), kind="stable")[:left]
-            level[order] += 1
-            raised[active] = level
-            break
-        saturated = active[full]
-        raised[saturated] = room[saturated]
-        rest -= int(room[saturated].sum())
-        active = active[~full]
-    return [int(x) for x in raised]
+        starts, run, ids = _runs(group[active])
+        w, most = weight[active], room[active]
+        weight_sum = np.add.reduceat(w, starts)
+        quotient, remainder = np.divmod(rest[ids], weight_sum)
+        level, parts = np.divmod(remainder[run] * w, weight_sum[run])
+        level += quotient[run] * w
+        is_full = level >= most
+        is_settled = ~np.logical_or.reduceat(is_full, starts)
+        if is_settled.any():
+            mine = np.flatnonzero(is_settled[run])
+            raised[active[mine]] = _rounded(level[mine], parts[mine], run[mine], rest[ids])
+        raised[active[is_full]] = most[is_full]
+        rest[ids] -= np.add.reduceat(np.where(is_full, most, 0), starts)
+        active = active[~(is_full | is_settled[run])]
+    return raised
+
+
+def _rounded(level: Int64, remainder: Int64, run: Int64, amount: Int64) -> Int64:
+    """Return the levels with what is left of each run's amount, by largest remainder."""
+    starts, own, ids = _runs(run)
+    left = amount[ids] - np.add.reduceat(level, starts)
+    order = np.lexsort((-remainder, own))
+    rank = np.arange(len(own)) - starts[own]
+    result = level.copy()
+    result[order[rank < left[own]]] += 1
+    return result
+
+
+def _runs(values: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return (where each run of equal values starts, the run of each element, the runs' values)."""
+    is_first = np.empty(len(values), dtype=bool)
+    is_first[:1] = True
+    np.not_equal(values[1:], values[:-1], out=is_first[1:])
+    starts = np.flatnonzero(is_first)
+    return starts, np.cumsum(is_first) - 1, values[starts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +157,18 @@ def fill_tree(claimants: Sequence[Claimant], total: Sequence[int]) -> list[list[
     Parents must come before their children. A subtree's min is at least the sum of its
     children's, so that a child's guarantee reaches through a parent that states none; its demand
     is the sum of its children's, each cut at its max.
+
+    Large trees are divided in arrays, a level at a time; what does not fit into int64 is not.
     """
+    if len(claimants) > SMALL:
+        forest = Forest.of(claimants, len(total))
+        if forest is not None:
+            return forest.fill(total)
+    return _fill_tree_exact(claimants, total)
+
+
+def _fill_tree_exact(claimants: Sequence[Claimant], total: Sequence[int]) -> list[list[int]]:
+    """Divide group by group, in unbounded integers where they are needed."""
     count, width = len(claimants), len(total)
     children: list[list[int]] = [[] for _ in range(count)]
     tops: list[int] = []
@@ -165,3 +209,115 @@ def _claims_of_subtrees(
         floor[i] = min(max(kept, sum(floor[c] for c in children[i])), claimant.max[r])
         ceiling[i] = max(wanted, floor[i])
     return floor, ceiling
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Claims in arrays: `weight`, `parent` and `depth` int64[n], the others int64[n, resources]."""
+
+    parent: Int64
+    depth: Int64
+    weight: Int64
+    min: Int64
+    max: Int64
+    demand: Int64
+    lend_min: Bools
+
+    @classmethod
+    def of(cls, claimants: Sequence[Claimant], width: int) -> Self | None:
+        """Lay the claims out; None if sums of them might pass int64."""
+        count = len(claimants)
+
+        def column(name: str, kind: type = np.int64) -> NDArray[Any]:
+            return np.fromiter(map(attrgetter(name), claimants), dtype=kind, count=count)
+
+        def table(name: str) -> Int64:
+            rows = chain.from_iterable(map(attrgetter(name), claimants))
+            return np.fromiter(rows, dtype=np.int64, count=count * width).reshape(count, width)
+
+        try:
+            least, most, demand, weight = (
+                table("min"),
+                table("max"),
+                table("demand"),
+                column("weight"),
+            )
+        except OverflowError:
+            return None
+        if float(least.sum(dtype=np.float64) + demand.sum(dtype=np.float64)) > SAFE_AMOUNTS:
+            return None
+        if float(weight.sum(dtype=np.float64)) > SAFE_WEIGHTS:
+            return None
+        parent = column("parent")
+        lends = column("lend_min", np.bool_)
+        return cls(parent, _depths(parent), weight, least, most, demand, lends)
+
+    def fill(self, total: Sequence[int]) -> list[list[int]]:
+        """Return what each deserves, resource by resource."""
+        floor, ceiling = self._claims()
+        deserved = np.zeros_like(floor)
+        amounts = np.array([total], dtype=np.int64)
+        for depth in range(int(self.depth.max()) + 1):
+            members = self._level(depth)
+            starts, run, parents = _runs(self.parent[members])
+            amount = amounts if depth == 0 else deserved[parents]
+            deserved[members] = self._divide(
+                amount, floor[members], ceiling[members], self.weight[members], starts, run
+            )
+        found: list[list[int]] = deserved.tolist()
+        return found
+
+    def _level(self, depth: int) -> Int64:
+        """Return the positions at one depth, those of one parent beside each other, in order."""
+        members = np.flatnonzero(self.depth == depth)
+        return members[np.argsort(self.parent[members], kind="stable")]
+
+    def _claims(self) -> tuple[Int64, Int64]:
+        """Return floor and ceiling of each subtree, int64[n, resources], from the leaves up."""
+        demand, below = self.demand.copy(), np.zeros_like(self.min)
+        floor, ceiling = np.empty_like(self.min), np.empty_like(self.min)
+        for depth in range(int(self.depth.max()), -1, -1):
+            at = self._level(depth)
+            most = self.max[at]
+            wanted = np.minimum(most, demand[at])
+            lends = self.lend_min[at][:, np.newaxis]
+            kept = np.where(lends, np.minimum(self.min[at], wanted), self.min[at])
+            floor[at] = np.minimum(np.maximum(kept, below[at]), most)
+            ceiling[at] = np.maximum(wanted, floor[at])
+            if depth:
+                starts, _, parents = _runs(self.parent[at])
+                demand[parents] += np.add.reduceat(ceiling[at], starts)
+                below[parents] += np.add.reduceat(floor[at], starts)
+        return floor, ceiling
+
+    @staticmethod
+    def _divide(
+        amount: Int64, floor: Int64, ceiling: Int64, weight: Int64, starts: Int64, run: Int64
+    ) -> Int64:
+        """Return the parts, int64[m, resources], of members in runs; `amount` has a row a run."""
+        rest = amount - np.add.reduceat(floor, starts)
+        width = floor.shape[1]
+        weights = np.repeat(weight[:, np.newaxis], width, axis=1)
+        room = np.maximum(ceiling - floor, 0)
+        is_short = rest < 0
+        if is_short.any():  # floors are cut in proportion to themselves
+            for g, r in np.argwhere(is_short):
+                mine = np.flatnonzero(run == g)
+                cut = floor[mine, r].tolist()
+                floor[mine, r] = _fill_exact(max(int(amount[g, r]), 0), cut, cut)
+                room[mine, r] = 0
+            rest = np.maximum(rest, 0)
+        room = np.minimum(room, rest[run])
+        group = run + (run[-1] + 1) * np.arange(width)[:, np.newaxis]
+        raised = fill_groups(rest.T.ravel(), room.T.ravel(), weights.T.ravel(), group.ravel())
+        return floor + raised.reshape(width, -1).T
+
+
+def _depths(parent: Int64) -> Int64:
+    """Return how many ancestors each has."""
+    depth = np.zeros(len(parent), dtype=np.int64)
+    above = parent
+    while (has := above >= 0).any():
+        depth += has
+        above = np.where(has, parent[above], -1)
+    return depth

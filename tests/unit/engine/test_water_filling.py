@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine.fairness import water_filling
-from scheduling.engine.fairness.water_filling import SMALL, Claimant, fill, fill_tree
+from scheduling.engine.fairness.water_filling import SMALL, Claimant, Forest, fill, fill_tree
 
 
 def exact(total: int, floors: list[int], ceilings: list[int], weights: list[int]) -> list[Fraction]:
@@ -217,3 +217,43 @@ def test_a_thousand_trees_equal_the_rational_solution() -> None:
             while above >= 0:
                 depth, above = depth + 1, tree[above].parent
             assert abs(solved[i] - rational) < depth
+
+
+def large_tree(dice: Random, *, unit: int, width: int) -> list[Claimant]:
+    """Grow a tree that is divided in arrays; amounts are up to a unit, some without a max."""
+
+    def amounts(*others: int) -> list[int]:
+        return [dice.choice([dice.randint(0, unit), *others]) for _ in range(width)]
+
+    return [
+        Claimant(
+            parent=dice.choice([-1, dice.randint(-1, i - 1)]),
+            weight=dice.randint(0, 5),
+            min=amounts(0, 0),
+            max=amounts(2**60, 3 * unit),
+            demand=amounts(0, 2 * unit),
+            lend_min=dice.random() < 0.7,
+        )
+        for i in range(dice.randint(SMALL + 1, 2 * SMALL))
+    ]
+
+
+@pytest.mark.parametrize("unit", [10, 10**4, 10**15])
+def test_large_trees_in_arrays_equal_plain_integers(unit: int) -> None:
+    """All resources and groups of a level at once give the same as group after group."""
+    dice = Random(unit)
+    for _ in range(20):
+        tree = large_tree(dice, unit=unit, width=dice.randint(1, 3))
+        total = [dice.choice([0, 2**60, dice.randint(0, 50 * unit)]) for _ in tree[0].min]
+        forest = Forest.of(tree, len(total))
+
+        assert forest is not None
+        assert forest.fill(total) == water_filling._fill_tree_exact(tree, total)
+
+
+def test_amounts_that_pass_int64_are_divided_in_plain_integers() -> None:
+    """Claims whose sum no int64 holds are shared out all the same."""
+    tree = [Claimant(-1, 1, [0], [2**62], [2**62]) for _ in range(SMALL + 2)]
+
+    assert Forest.of(tree, 1) is None
+    assert fill_tree(tree, [SMALL + 2]) == [[1]] * (SMALL + 2)
