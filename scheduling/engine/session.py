@@ -6,7 +6,8 @@ the cycle sees it, and keeps a journal. What is in the journal at the end is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -273,14 +274,13 @@ class Session:
 
     def _keep_reservations(self) -> None:
         """Take the room of live reservations out of `free`."""
-        index = self.tables.nodes.index
         for reservation in self.snapshot.reservations:
             row = self.tables.rows.get(reservation.job)
             if row is None or not row.pending_count or not row.job.is_runnable:
                 continue
             if reservation.expires_at <= self.now:
                 continue
-            self.keep(reservation, index=index)
+            self.keep(reservation)
 
     def _build_groups(self) -> None:
         """Take the groups over from the tables; owners of reservations stand for themselves."""
@@ -295,18 +295,22 @@ class Session:
             if rows:
                 self.groups.append(Group(self, rows))
 
-    def keep(self, reservation: Reservation, *, index: Mapping[str, int]) -> None:
+    def keep(self, reservation: Reservation) -> None:
         """Keep the room of a reservation free for its job."""
-        kept = np.zeros_like(self.free)
-        for name, amounts in reservation.amounts_by_node.items():
-            node = index.get(name)
-            if node is None:
-                continue
-            kept[:, node] = self.tables.resources.row(amounts)
-            self.touched.append(node)
+        kept = self._amounts_of(reservation)
+        self.touched.extend(int(n) for n in np.flatnonzero(kept.any(axis=0)))
         self.free -= kept
         self.kept[reservation.job] = kept
         self.reservations[reservation.job] = reservation
+
+    def _amounts_of(self, reservation: Reservation) -> Int64:
+        """Return the amounts of a reservation, int64[R, N]; nodes that are gone are left out."""
+        kept = np.zeros_like(self.free)
+        for name, amounts in reservation.amounts_by_node.items():
+            node = self.tables.nodes.index.get(name)
+            if node is not None:
+                kept[:, node] = self.tables.resources.row(amounts)
+        return kept
 
     def give_up(self, job: str) -> Reservation | None:
         """Return the room of a job's reservation to `free`."""
@@ -336,10 +340,36 @@ class Session:
             if (kept := {k: v for k, v in amounts.items() if v > 0})
         }
         if amounts_by_node:
-            self.keep(
-                replace(reservation, amounts_by_node=amounts_by_node),
-                index=self.tables.nodes.index,
-            )
+            self.keep(replace(reservation, amounts_by_node=amounts_by_node))
+
+    @contextmanager
+    def without_lack(self, own: Reservation | None = None) -> Iterator[None]:
+        """Leave out of `free` what overdue jobs' reservations still lack, while room is made.
+
+        Who evicts one task for one of its own takes nothing from a job that waits for whatever
+        ends; if the lack counted, its evictions would have to fill that too. The room that
+        evictions made for the owner of `own` (which has been given up) is its own likewise.
+        """
+        lack = self._lack(own)
+        if lack is None:
+            yield
+            return
+        nodes = [int(n) for n in np.flatnonzero(lack.any(axis=0))]
+        self.free += lack
+        self.touched.extend(nodes)
+        yield
+        self.free -= lack
+        self.touched.extend(nodes)
+
+    def _lack(self, own: Reservation | None) -> Int64 | None:
+        waiting = [self.kept[r.job] for r in self.reservations.values() if r.reason == "sla"]
+        if not waiting:
+            return None
+        missing = np.maximum(self.promised - self.free - self.releasing, 0)
+        if own is not None and own.reason == "evicted":
+            missing = np.maximum(missing, self._amounts_of(own) - self.free)
+        lack: Int64 = np.minimum(missing, sum(waiting))
+        return lack if lack.any() else None
 
     def nodes_of(self, reservation: Reservation) -> Bools:
         """Return bool[N]: the nodes of a reservation."""

@@ -81,12 +81,13 @@ def _serve(session: Session, action: str, job: JobView, *, most: int, allow_whol
     stands = False
     for domain in domains:
         session.focus = domain.within(outer)
-        stands = _clear(session, action, job, domain, allow_whole=allow_whole)
+        with session.without_lack(own):
+            stands = _clear(session, action, job, domain, allow_whole=allow_whole)
         session.focus = outer
         if stands:
             break
     if not stands and own is not None:
-        session.keep(own, index=session.tables.nodes.index)
+        session.keep(own)
     return stands
 
 

@@ -150,15 +150,16 @@ class Preempt:
         if victims is None:
             return False
         own = session.give_up(job.key)
-        stands = search_in_domains(
-            session,
-            job,
-            lambda: Search(session, job, action=NAME, veto="preemptable", victims=victims).run(
-                lambda _: True
-            ),
-        )
+        with session.without_lack(own):
+            stands = search_in_domains(
+                session,
+                job,
+                lambda: Search(session, job, action=NAME, veto="preemptable", victims=victims).run(
+                    lambda _: True
+                ),
+            )
         if not stands and own is not None:
-            session.keep(own, index=session.tables.nodes.index)
+            session.keep(own)
         return stands
 
 

@@ -68,17 +68,18 @@ class Reclaim:
         if victims is None:
             return False
         own = session.give_up(job.key)
-        stands = search_in_domains(
-            session,
-            job,
-            lambda: Search(session, job, action=NAME, veto="reclaimable", victims=victims).run(
-                lambda role: self._may_take(job, role), count=count
-            ),
-        )
+        with session.without_lack(own):
+            stands = search_in_domains(
+                session,
+                job,
+                lambda: Search(session, job, action=NAME, veto="reclaimable", victims=victims).run(
+                    lambda role: self._may_take(job, role), count=count
+                ),
+            )
         if stands:
             return True
         if own is not None:
-            session.keep(own, index=session.tables.nodes.index)
+            session.keep(own)
         return False
 
     def _may_take(self, job: JobView, role: RoleView) -> bool:

@@ -73,7 +73,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
                 kept = _plan_room(session, job, expires_at=session.now + seconds)
                 if kept is not None:
                     used[queue.name] += 1
-                    session.keep(kept, index=session.tables.nodes.index)
+                    session.keep(kept)
             if kept is not None and kept.reason == "sla":
                 group.split().reason = _waits(session, job, kept)
 
@@ -222,4 +222,4 @@ def lift(session: Session, *, until: float) -> list[Reservation]:
 def put_back(session: Session, reservations: list[Reservation]) -> None:
     """Keep room again that `lift` gave up."""
     for reservation in reservations:
-        session.keep(replace(reservation), index=session.tables.nodes.index)
+        session.keep(replace(reservation))

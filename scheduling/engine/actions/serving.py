@@ -282,7 +282,8 @@ def _place_in_own_room(session: Session, job: JobView, own: Reservation) -> Reas
     borrowed = session.may_borrow
     session.may_borrow = True
     session.focus = session.nodes_of(own)
-    reason = place_job(session, job)
+    with session.without_lack(own):
+        reason = place_job(session, job)
     session.focus = None
     session.may_borrow = borrowed
     return reason

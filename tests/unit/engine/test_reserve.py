@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scheduling.engine.reasons import ReasonCode
+from scheduling.simulator.state import apply_plan
 from tests.scenarios import cycle, finish, settled
 
 STARVED = """
@@ -101,3 +102,46 @@ def test_an_overdue_job_takes_nothing_that_another_queue_deserves() -> None:
     """)
 
     assert outcome.held == {"a/first": 2, "b/entitled": 2}
+
+
+CONTESTED = """
+    nodes  n1: gpu=2
+    queue  left:
+    queue  right:
+    job    left/held: 2 x gpu=1 min=1 running n1*2 phase=Running
+    job    left/new: 1 x gpu=1
+    job    right/overdue: 1 x gpu=1 sla=10
+"""
+
+
+def test_who_makes_room_need_not_fill_what_a_reservation_lacks() -> None:
+    """Beside room that an overdue job waits for, one eviction makes room for one task."""
+    outcome = cycle(CONTESTED, actions="enqueue reserve allocate preempt")
+
+    assert outcome.evicted == ["left/held-1"]
+    assert (outcome.pipelined("left/new"), outcome.pipelined("right/overdue")) == (1, 0)
+    assert [r.job for r in outcome.plan.reservations] == ["left/new", "right/overdue"]
+
+    after = cycle(settled(outcome), actions="enqueue reserve allocate preempt")
+
+    assert (after.binds, after.evicted) == ({"left/new-0": "n1"}, [])
+
+
+def test_an_overdue_job_and_a_new_one_each_get_their_own_room() -> None:
+    """Where the overdue job may take back, each of the two evictions is for the one it serves."""
+    outcome = cycle(CONTESTED)
+
+    served = {e.task: e.beneficiary for e in outcome.plan.evictions}
+    assert served == {"left/held-1": "left/new", "left/held-0": "right/overdue"}
+    assert sorted(cycle(settled(outcome)).binds) == ["left/new-0", "right/overdue-0"]
+
+
+def test_room_that_evictions_made_waits_with_its_tasks() -> None:
+    """While its victim is still ending, a job beside a reservation evicts nobody else."""
+    actions = "enqueue reserve allocate preempt"
+    outcome = cycle(CONTESTED, actions=actions)
+    ending = replace(apply_plan(outcome.snapshot, outcome.plan), now=1001.0)
+
+    again = cycle(ending, actions=actions)
+
+    assert (again.evicted, again.pipelined("left/new")) == ([], 1)
