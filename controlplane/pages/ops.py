@@ -82,27 +82,21 @@ def overview(request: PageRequest) -> HttpResponse:
 
 def attention_lines(request: PageRequest) -> list[dict[str, object]]:
     """Return what wants somebody as glyph, words and link; what nobody looks after first."""
-    moment = now()
-    found = operations.attention(request.actor, now=moment)
-    if not found:
-        return []
     sees_health = may(request.actor, Verb.SETTINGS_READ, None)
-    marks = attention_marks.marks(found, now=moment)
-    markable = attention_marks.markable(request.actor, found)
-    found.sort(key=lambda one: attention_marks.key_of(one) in marks)
+    found = [(one, one.line) for one in attention_marks.listed(request.actor, now=now())]
     return [
         {
-            "state": _words(one)[0],
-            "text": _words(one)[1],
-            "name": one.name,
-            "since": one.since,
-            "url": _link(one, sees_health=sees_health),
-            "kind": str(one.kind),
-            "subject": one.id,
-            "mark": marks.get(attention_marks.key_of(one)),
-            "may_mark": attention_marks.key_of(one) in markable,
+            "state": _words(line)[0],
+            "text": _words(line)[1],
+            "name": line.name,
+            "since": line.since,
+            "url": _link(line, sees_health=sees_health),
+            "kind": str(line.kind),
+            "subject": line.id,
+            "mark": one.mark,
+            "may_mark": one.may_mark,
         }
-        for one in found
+        for one, line in found
     ]
 
 

@@ -7,6 +7,7 @@ somebody again. It changes nothing of the thing itself.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -30,6 +31,27 @@ Key = tuple[str, str]
 def key_of(line: Attention) -> Key:
     """Return what a line is known by."""
     return str(line.kind), line.id
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the list as one reader sees it."""
+
+    line: Attention
+    mark: AttentionMark | None
+    """Who looks after it."""
+    may_mark: bool
+    """Whether the reader may take it, give it away or give it back."""
+
+
+def listed(actor: Actor, *, now: datetime) -> list[Line]:
+    """Return what wants somebody with who looks after it; what nobody looks after first."""
+    found = attention(actor, now=now)
+    if not found:
+        return []
+    known, allowed = marks(found, now=now), markable(actor, found)
+    lines = [Line(one, known.get(key_of(one)), key_of(one) in allowed) for one in found]
+    return sorted(lines, key=lambda one: one.mark is not None)
 
 
 def marks(lines: Sequence[Attention], *, now: datetime) -> dict[Key, AttentionMark]:

@@ -3,6 +3,7 @@
 from django.urls import path
 
 from controlplane.api.v1 import (
+    attention,
     audit,
     change_sets,
     events,
@@ -122,6 +123,9 @@ urlpatterns = [
     path(f"{WEBHOOK}/secret", webhooks.WebhookSecretView.as_view()),
     path(f"{WEBHOOK}/retry", webhooks.WebhookRetryView.as_view()),
     path("live/tickets", live.LiveTicketsView.as_view()),
+    path("attention", attention.AttentionView.as_view()),
+    path("attention/assign", attention.AttentionAssignView.as_view()),
+    path("attention/give-back", attention.AttentionGiveBackView.as_view()),
     path("audit", audit.AuditView.as_view()),
     path("audit:export", audit.AuditExportView.as_view()),
     path("quotas", quotas.QuotasView.as_view()),

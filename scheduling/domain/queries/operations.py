@@ -134,7 +134,7 @@ def attention(actor: Actor, *, now: datetime) -> list[Attention]:
     """
     found: list[Attention] = []
     found += _loops_and_letters(actor, now)
-    found += _nodes()
+    found += _nodes(actor)
     found += _slow_attempts(actor, now)
     found += _stuck_jobs(actor, now)
     found += _deadlines(actor, now)
@@ -156,8 +156,11 @@ _LOOPS_AND_LETTERS = """
 def _loops_and_letters(actor: Actor, now: datetime) -> Iterable[Attention]:
     """Name the loops that nobody runs, a scheduler by its cluster, and letters given up: one query.
 
-    Letters are told to those who read the installation's settings.
+    Letters are told to those who read the installation's settings; a token may lack the verb of
+    clusters.
     """
+    if not actor.has_verb(Verb.CLUSTER_READ):
+        return
     wanted = {"relay": "relay", "reconcile": "reconcile"}
     ends: dict[str, datetime] = {}
     with connection.cursor() as cursor:
@@ -174,8 +177,10 @@ def _loops_and_letters(actor: Actor, now: datetime) -> Iterable[Attention]:
             yield Attention(Kind.LOOP_ABSENT, name, scope, ends.get(scope))
 
 
-def _nodes() -> Iterable[Attention]:
-    """Name silent nodes and those with sick GPUs: one query."""
+def _nodes(actor: Actor) -> Iterable[Attention]:
+    """Name silent nodes and those with sick GPUs: one query; a token may lack the verb."""
+    if not actor.has_verb(Verb.NODE_READ):
+        return
     sick = Device.objects.filter(node=OuterRef("pk")).filter(
         Q(is_healthy=False) | Q(is_present=False)
     )
