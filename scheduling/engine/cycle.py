@@ -10,7 +10,7 @@ from scheduling.engine.garbage import without_collecting
 from scheduling.engine.journal import EntryKind
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Plugin, Session
-from scheduling.engine.tables import Int64, Memo, prepare
+from scheduling.engine.tables import Int64, Memo, ToldShares, prepare
 from scheduling.engine.types import (
     Binding,
     Config,
@@ -204,13 +204,20 @@ def _waits(session: Session, ready: Mapping[str, bool]) -> dict[str, Reason]:
 
 
 def _shares(session: Session) -> list[QueueShare]:
-    resources = session.tables.resources
-    return [
-        QueueShare(
-            queue=name,
-            deserved=resources.limits(queue.deserved),
-            allocated=resources.amounts(queue.allocated),
-            requested=resources.amounts(queue.requested),
-        )
-        for name, queue in session.queues.items()
-    ]
+    """Return every queue's shares; those of the last cycle where nothing has changed."""
+    resources, known = session.tables.resources, session.tables.queue_shares
+    told: ToldShares = {}
+    for name, queue in session.queues.items():
+        deserved, allocated, requested = queue.deserved, queue.allocated, queue.requested
+        last = known.get(name)
+        if last is None or last[:3] != (deserved, allocated, requested):
+            share = QueueShare(
+                queue=name,
+                deserved=resources.limits(deserved),
+                allocated=resources.amounts(allocated),
+                requested=resources.amounts(requested),
+            )
+            last = (deserved, allocated, requested, share)
+        told[name] = last
+    session.tables.queue_shares = told
+    return [last[3] for last in told.values()]

@@ -26,6 +26,7 @@ from scheduling.engine.types import (
     GangPhase,
     Job,
     Node,
+    QueueShare,
     Requirement,
     Role,
     Snapshot,
@@ -67,6 +68,9 @@ QUEUE_RULES = frozenset({QUEUE_AFFINITY, QUEUE_GROUP_LIMITS})
 
 GpuAsk = tuple[int, int, int, tuple[object, ...], tuple[object, ...]]
 """GPU thousandths, CPU, memory, selector, affinity: what tells typical GPU tasks apart."""
+
+ToldShares = dict[str, tuple[list[int], list[int], list[int], QueueShare]]
+"""Queue -> deserved, allocated and requested, and how they were told."""
 
 ShapeKey = tuple[object, ...]
 Signature = tuple[object, ...]
@@ -439,6 +443,10 @@ class Tables:
         self.nodes = nodes
         width = len(resources.names)
         self.width = width
+        self.nothing, self.endless = [0] * width, [UNLIMITED] * width
+        """The min and max of the queues that state none; never changed."""
+        self.queue_shares: ToldShares = {}
+        """What the last cycle told of the queues."""
         self.gpu_dim = resources.index.get(GPU, -1)
         self.used: Int64 = np.zeros((width, nodes.count), dtype=np.int64)
         self.releasing: Int64 = np.zeros((width, nodes.count), dtype=np.int64)

@@ -15,7 +15,6 @@ class QueueView:
         "allocated",
         "children",
         "deserved",
-        "inqueue",
         "is_open",
         "max",
         "min",
@@ -42,13 +41,12 @@ class QueueView:
         self.children: list[QueueView] = []
         self.path: tuple[QueueView, ...] = ()
         """From the top of the tree down to this queue, itself included."""
-        self.min = resources.row(queue.min)
-        self.max = resources.row(queue.max, missing=UNLIMITED)
+        self.min = resources.row(queue.min) if queue.min else tables.nothing
+        self.max = resources.row(queue.max, missing=UNLIMITED) if queue.max else tables.endless
         self.allocated = [0] * width
         self.releasing = [0] * width
         self.requested = [0] * width
         self.own_requested = [0] * width
-        self.inqueue = [0] * width
         self.deserved = [0] * width
         self.is_open = queue.state is QueueState.OPEN
         self.rank = -queue.priority

@@ -54,14 +54,16 @@ class Shares(Plugin):
         """Return, for the children of each parent ('' at the top), the resources that are short."""
         result: dict[str, tuple[int, ...]] = {}
         groups = [("", self.tops)]
+        counted = [d for d in range(self.session.width) if d != PODS_DIM]
         while groups:
             name, members = groups.pop()
-            result[name] = tuple(
-                d
-                for d in range(self.session.width)
-                if d != PODS_DIM
-                and any(min(q.requested[d], q.max[d]) > q.deserved[d] for q in members)
-            )
+            short: set[int] = set()
+            for q in members:
+                requested, most, deserved = q.requested, q.max, q.deserved
+                for d in counted:
+                    if requested[d] > deserved[d] < most[d]:
+                        short.add(d)
+            result[name] = tuple(d for d in counted if d in short)
             groups.extend((q.name, q.children) for q in members if q.children)
         return result
 
