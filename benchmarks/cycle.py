@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from benchmarks import _empty
-from scheduling.domain import apply_plan, jobs, leases
+from scheduling.domain import apply_plan, jobs, leases, plan_words
 from scheduling.domain.bulk_rows import copy_rows
 from scheduling.domain.clock import database_now
 from scheduling.domain.launches import scheduler_scope
@@ -40,7 +40,7 @@ class Bench:
         self.scope = scheduler_scope(self.cluster.id)
         self.cache = SnapshotCache()
         self.memo = cycle.Memo()
-        self.told = apply_plan.Told(self.cache.versions)
+        self.told = plan_words.Told(self.cache.versions)
         epoch = leases.acquire(scope=self.scope, holder="benchmark", ttl_seconds=3600)
         if epoch is None:
             raise SystemExit("a scheduler runs on this database; stop it first.")

@@ -18,8 +18,8 @@ from uuid import UUID
 from django.conf import settings
 
 from scheduling.domain import ports
+from scheduling.domain.image_rules import UNSERVED, Rule, rules_of, runtime_wanted
 from scheduling.domain.job_secrets import Delivery, Opened, WithheldError
-from scheduling.domain.snapshot import UNSERVED, Rule, rules_of, runtime_wanted
 from scheduling.domain.transitions import LAUNCH_TOPIC
 from scheduling.lifecycle.states import AttemptState
 from scheduling.models import Attempt, DeviceHold, Hold, Job, JobFile, Lease, Node

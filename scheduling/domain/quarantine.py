@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from scheduling.domain.snapshot import STRIKES
+from scheduling.domain.snapshot_values import STRIKES
 from scheduling.engine import cycle
 from scheduling.engine.types import Config, Job, Plan, Snapshot
 from scheduling.models import Job as JobRow

@@ -23,6 +23,7 @@ from scheduling.domain.queue_changes import (
     node,
     read_tree,
 )
+from scheduling.domain.snapshot_values import queue_value
 from scheduling.engine import types as engine
 from scheduling.engine.config import DEFAULT_CONFIG, parse_config
 from scheduling.models import Cluster, Job, Queue
@@ -133,7 +134,7 @@ def preview_edits(*, actor: Actor, edits: Sequence[QueueEdit], now: datetime) ->
     promised = _promised(tree)
     changed = apply_in_memory(actor=actor, edits=edits, tree=tree)
     before = snapshots.build(cluster_id, now)
-    wanted = {tree[queue_id].name: snapshots.queue_value(tree[queue_id]) for queue_id in changed}
+    wanted = {tree[queue_id].name: queue_value(tree[queue_id]) for queue_id in changed}
     after = tuple(wanted.get(queue.name, queue) for queue in before.queues)
     preview = _compare(actor, tree, before, after)
     sums = _sums(_visible(actor, tree), tree, promised, changed)
@@ -148,9 +149,7 @@ def preview_trees(*, actor: Actor, before: Tree, after: Tree, now: datetime) -> 
     """
     cluster_id = next(iter(before.values())).cluster_id
     snapshot = snapshots.build(cluster_id, now)
-    wanted = tuple(
-        snapshots.queue_value(queue) for queue in sorted(after.values(), key=lambda one: one.name)
-    )
+    wanted = tuple(queue_value(queue) for queue in sorted(after.values(), key=lambda one: one.name))
     return _compare(actor, after, snapshot, wanted)
 
 

@@ -132,6 +132,23 @@ class NewAttempt:
     version: int = 1
 
 
+@dataclass(slots=True)
+class NewHold:
+    """The columns of a hold that is just being taken."""
+
+    id: int
+    attempt_id: UUID
+    node_id: UUID
+    queue_id: UUID
+    cpu_milli: int
+    memory_bytes: int
+    gpu_milli: int
+    extended: dict[str, int]
+    cpus: list[int]
+    created_at: datetime
+    released_at: datetime | None = None
+
+
 def column_values(row: Job | Role, fields: tuple[str, ...]) -> list[Any]:
     """Return what a row has in these columns now."""
     return [getattr(row, name) for name in fields]

@@ -15,7 +15,7 @@ from uuid import UUID
 
 import structlog
 
-from scheduling.domain import apply_plan, cycles, leases, quarantine, refused_plans
+from scheduling.domain import apply_plan, cycles, leases, plan_words, quarantine, refused_plans
 from scheduling.domain.clock import database_now
 from scheduling.domain.launches import scheduler_scope
 from scheduling.domain.refused_plans import Mended
@@ -85,7 +85,7 @@ class SchedulerLoop:
     def _forget(self) -> None:
         self._cache = SnapshotCache()
         self._memo = cycle.Memo()
-        self._told = apply_plan.Told(self._cache.versions)
+        self._told = plan_words.Told(self._cache.versions)
         self._configuration = cycles.Configuration(self.cluster_id)
         self._log: cycles.CycleLog | None = None
         self._turn_seconds = 0.0

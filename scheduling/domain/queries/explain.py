@@ -13,9 +13,10 @@ from uuid import UUID, uuid4
 
 from scheduling.domain import placement_rules
 from scheduling.domain.cycles import configuration_of
+from scheduling.domain.image_rules import Rule, rules_of, runtime_wanted
 from scheduling.domain.jobs import priority_of, request_of
 from scheduling.domain.queries.redaction import redact_fit, redact_ladder, redacted
-from scheduling.domain.snapshot import Rule, SnapshotCache, rules_of, runtime_wanted
+from scheduling.domain.snapshot import SnapshotCache
 from scheduling.engine import explain as engine_explain
 from scheduling.engine import types as engine
 from scheduling.engine.changes import Change, smallest_changes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from scheduling.domain.launches import scheduler_scope
-from scheduling.domain.snapshot import STRIKES
+from scheduling.domain.snapshot_values import STRIKES
 from scheduling.models import Cluster, CycleRecord, Job, Lease
 from scheduling.models.job import FINISHED_PHASES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduling.domain import apply_plan, jobs, leases, nodes
+from scheduling.domain import apply_plan, jobs, leases, nodes, plan_words
 from scheduling.domain.errors import LeaseLostError
 from scheduling.engine.types import Binding, Eviction, Plan, Reason, Reservation
 from scheduling.models import (
@@ -248,7 +248,7 @@ def test_a_number_that_is_free_again_is_not_the_next_one(site: Site) -> None:
 def test_reason_is_told_once_and_again_when_its_numbers_are_old(site: Site) -> None:
     """An unchanged reason touches no row; new numbers are written after some seconds."""
     job = site.submit()
-    told = apply_plan.Told()
+    told = plan_words.Told()
 
     def say(placeable: int) -> int:
         plan = Plan(job_reasons={str(job.id): Reason("gang_incomplete", {"placeable": placeable})})
@@ -268,14 +268,14 @@ def test_reason_is_told_once_and_again_when_its_numbers_are_old(site: Site) -> N
     assert say(1) == 1
     assert fresh(job).changed_xid == before
     assert say(2) == 1
-    site.later(apply_plan.REASON_REFRESH_SECONDS)
+    site.later(plan_words.REASON_REFRESH_SECONDS)
     assert say(3) == 3
 
 
 def test_reason_is_told_anew_after_the_job_changed(site: Site) -> None:
     """A job that was resumed has its reason again, though it is the same as before."""
     job = site.submit(role(gpu_milli=1000))
-    told = apply_plan.Told(site.cache.versions)
+    told = plan_words.Told(site.cache.versions)
 
     def cycle_once() -> str:
         plan = site.plan()

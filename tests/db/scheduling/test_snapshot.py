@@ -6,6 +6,7 @@ import pytest
 
 from scheduling.domain import jobs, nodes, snapshot
 from scheduling.domain.errors import IncompleteSnapshotError
+from scheduling.domain.snapshot_values import STRIKES
 from scheduling.engine import types as engine
 from scheduling.engine.types import TaskState
 from scheduling.models import ImageRule, Job, Node, Task
@@ -178,7 +179,7 @@ def test_unreadable_job_keeps_what_it_holds(site: Site) -> None:
 def test_quarantined_job_is_left_out(site: Site) -> None:
     """After its strikes a waiting job is out of the cycles until somebody acts on it."""
     job = site.submit()
-    Job.objects.filter(id=job.id).update(quarantine_strikes=snapshot.STRIKES)
+    Job.objects.filter(id=job.id).update(quarantine_strikes=STRIKES)
     assert refresh(site).jobs == ()
 
     jobs.retry_job(actor=site.admin, job_id=job.id, now=site.now)

@@ -1,0 +1,325 @@
+"""Rows to values: nodes, queues and jobs of the database as the engine's frozen records."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db import connection
+
+from scheduling.domain import placement_rules
+from scheduling.domain.bare_rows import BareRows
+from scheduling.domain.image_rules import Rule, runtime_wanted
+from scheduling.domain.jobs import PRIORITY_CLASSES
+from scheduling.domain.lifecycle_views import job_view
+from scheduling.engine import types as engine
+from scheduling.lifecycle.decisions import may_start
+from scheduling.lifecycle.states import SCHEDULABLE_PHASES
+from scheduling.models import Device, DeviceHold, Hold, Job, Node, Queue, Role
+from scheduling.models.node import NodeKind, NodeState
+from scheduling.spec.job_spec import RoleSpec
+
+HOSTNAME = "kubernetes.io/hostname"
+"""Label that every node has, as in Kubernetes: rules about neighbours name it."""
+NUMA_POLICY = "any"
+"""The agent applies whatever CPUs a task is given: a node serves each task's own policy."""
+
+STRIKES = 3
+"""A job that made planning fail so often is left out until it is changed."""
+ROLES = BareRows(Role)
+
+TASK_STATES = {
+    "Pending": engine.TaskState.PENDING,
+    "Bound": engine.TaskState.BOUND,
+    "Starting": engine.TaskState.BOUND,
+    "Running": engine.TaskState.RUNNING,
+    "Stopping": engine.TaskState.RELEASING,
+    "Succeeded": engine.TaskState.SUCCEEDED,
+    "Failed": engine.TaskState.FAILED,
+}
+"""A cancelled task is not in the snapshot: nothing more is wanted of it."""
+
+
+def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
+    """Return a node as the engine knows it."""
+    serves_all = row.kind == NodeKind.KUBERNETES or row.is_simulated
+    is_usable = row.state == NodeState.READY and not (row.is_cordoned or row.is_draining)
+    devices = list(devices)
+    ids = {device.uuid: str(device.id) for device in devices}  # links name peers by the driver's
+    return engine.Node(
+        name=row.name,
+        allocatable=row.allocatable,
+        labels={HOSTNAME: row.name, **row.labels},
+        taints=tuple(
+            engine.Taint(t["key"], t.get("value", ""), t.get("effect", "NoSchedule"))
+            for t in row.taints
+        ),
+        is_schedulable=is_usable,
+        devices=tuple(
+            engine.Device(
+                id=str(device.id),
+                index=device.index,
+                resource=device.resource,
+                memory_bytes=device.memory_bytes,
+                is_healthy=device.is_healthy,
+                numa_node=device.numa_node,
+                links=tuple(
+                    sorted((ids[peer], kind) for peer, kind in device.links.items() if peer in ids)
+                ),
+                model=device.model,
+            )
+            for device in devices
+        ),
+        runtimes=None if serves_all else frozenset(one["name"] for one in row.runtimes),
+        numa=placement_rules.numa_nodes(row.topology.get("numa_nodes") or ()),
+        numa_policy=NUMA_POLICY,
+        data_sets=placement_rules.cached_data_sets(row.labels),
+    )
+
+
+def queue_value(row: Queue) -> engine.Queue:
+    """Return a queue as the engine knows it."""
+    return engine.Queue(
+        name=row.name,
+        parent=None if row.parent is None else row.parent.name,
+        min=row.min,
+        max=row.max,
+        weight=row.weight,
+        priority=row.priority,
+        lend_min=row.lend_min,
+        reclaimable=row.reclaimable,
+        state=engine.QueueState(row.state),
+        policy=engine.QueuePolicy(row.policy),
+        deserved=row.deserved,
+        created_at=row.created_at.timestamp(),
+        annotations=row.annotations,
+    )
+
+
+def job_values(
+    jobs: Collection[Job],
+    rules: tuple[Rule, ...],
+    known: Mapping[UUID, engine.Job],
+    *,
+    have_devices: bool = True,
+    have_cpu_sets: bool = True,
+) -> tuple[dict[UUID, engine.Job], dict[UUID, str]]:
+    """Return jobs as the engine knows them, with three queries however many they are.
+
+    The second part says what is wrong with those of them that could not be read.
+    """
+    if not jobs:
+        return {}, {}
+    roles: defaultdict[UUID, list[Role]] = defaultdict(list)
+    for role in ROLES.read(Role.objects.filter(job__in=jobs).order_by("job", "position")):
+        roles[role.job_id].append(role)
+    tasks = _tasks_by_job(jobs, have_devices=have_devices, have_cpu_sets=have_cpu_sets)
+    values, unreadable = {}, {}
+    for job in jobs:
+        try:
+            value = job_value(job, roles[job.id], tasks[job.id], rules, known.get(job.id))
+        except (AttributeError, KeyError, LookupError, TypeError, ValueError) as error:
+            unreadable[job.id] = f"{type(error).__name__}: {error}"
+            value = _held_only(job, roles[job.id], tasks[job.id])
+        values[job.id] = value
+    return values, unreadable
+
+
+TaskColumns = tuple[
+    UUID,
+    int,
+    int,
+    int,
+    str,
+    str | None,
+    float | None,
+    float | None,
+    tuple[str, ...],
+    tuple[int, ...],
+]
+
+
+def _tasks_by_job(
+    jobs: Collection[Job], *, have_devices: bool, have_cpu_sets: bool
+) -> defaultdict[UUID, list[TaskColumns]]:
+    devices: defaultdict[int, list[str]] = defaultdict(list)
+    held = DeviceHold.objects.filter(
+        released_at__isnull=True, hold__released_at__isnull=True, hold__attempt__job__in=jobs
+    )
+    if have_devices:
+        for task_id, device_id in held.values_list("hold__attempt__task_id", "device_id"):
+            devices[task_id].append(str(device_id))
+    cpus: dict[int, tuple[int, ...]] = {}
+    if have_cpu_sets:
+        pinned = Hold.objects.filter(released_at__isnull=True, attempt__job__in=jobs)
+        for task_id, numbers in pinned.exclude(cpus=[]).values_list("attempt__task_id", "cpus"):
+            cpus[task_id] = tuple(numbers)
+    tasks: defaultdict[UUID, list[TaskColumns]] = defaultdict(list)
+    with connection.cursor() as cursor:
+        cursor.execute(TASKS_OF, [[job.id for job in jobs], list(TASK_STATES)])
+        for row in cursor.fetchall():
+            tasks[row[0]].append((*row, tuple(devices.get(row[1], ())), cpus.get(row[1], ())))
+    return tasks
+
+
+# A time costs more to read than all the rest of a row: only the two that are looked at, as seconds.
+TASKS_OF = """
+SELECT task.job_id, task.id, task.role_id, task.index, task.state, node.name,
+    extract(epoch FROM task.not_before)::float8,
+    CASE WHEN task.state = 'Running' THEN extract(epoch FROM task.state_at)::float8 END
+FROM scheduling_task AS task LEFT JOIN scheduling_node AS node ON node.id = task.node_id
+WHERE task.job_id = ANY(%s) AND task.state = ANY(%s) ORDER BY task.id
+"""
+
+
+def job_value(
+    job: Job,
+    roles: list[Role],
+    tasks: Iterable[TaskColumns],
+    rules: tuple[Rule, ...],
+    known: engine.Job | None = None,
+) -> engine.Job:
+    """Return one job as the engine knows it, without the tasks of roles that must not start yet."""
+    spec = job.spec
+    waiting = _roles_not_to_start(job, roles)
+    names = {role.id: role.name for role in roles}
+    values = tuple(_role_value(job, role, rules, is_waiting=role.id in waiting) for role in roles)
+    ready_replicas = sum(role.replicas for role in roles if role.id not in waiting)
+    min_available = min(job.min_available, ready_replicas)
+    partitions = placement_rules.split_partitions(values, spec["roles"])
+    startable = [v for v, role in zip(values, roles, strict=True) if role.id not in waiting]
+    amounts = placement_rules.gang_amounts(startable, min_available)
+    values = partitions.roles
+    if known is not None and known.roles == values:
+        values = known.roles
+    listed = tuple(
+        _task_value(row, partitions.role_of(names[row[2]], row[3]))
+        for row in tasks
+        if not (row[2] in waiting and row[4] == "Pending")
+    )
+    return engine.Job(
+        key=str(job.id),
+        name=job.name,
+        queue=job.queue.name,
+        roles=values,
+        tasks=listed,
+        min_available=min_available,
+        priority=job.priority,
+        owner=str(job.owner_id),
+        created_at=job.created_at.timestamp(),
+        phase=engine.GangPhase(job.gang_phase),
+        admitted_at=None if job.admitted_at is None else job.admitted_at.timestamp(),
+        is_runnable=_is_runnable(job),
+        sla_waiting_seconds=spec.get("sla_waiting_seconds"),
+        time_limit_seconds=spec.get("time_limit_seconds"),
+        preemptable=spec.get("preemptable"),
+        min_resources=amounts,
+        annotations=spec.get("annotations") or {},
+        topology=placement_rules.topology_rule(spec.get("network_topology")),
+        sub_groups=partitions.sub_groups,
+    )
+
+
+def _held_only(job: Job, roles: list[Role], tasks: Iterable[TaskColumns]) -> engine.Job:
+    """Return what counts of a job that cannot be read: what it holds, which nobody may take."""
+    names = {role.id: role.name for role in roles}
+    values = (_task_value(row, names[row[2]]) for row in tasks)
+    return engine.Job(
+        key=str(job.id),
+        name=job.name,
+        queue=job.queue.name,
+        roles=tuple(
+            engine.Role(
+                name=role.name,
+                request=role.request,
+                replicas=role.replicas,
+                min_available=role.min_available,
+                preemptable=False,
+            )
+            for role in roles
+        ),
+        tasks=tuple(value for value in values if value.node is not None),
+        min_available=job.min_available,
+        owner=str(job.owner_id),
+        created_at=job.created_at.timestamp(),
+        phase=engine.GangPhase(job.gang_phase),
+        is_runnable=False,
+        preemptable=False,
+    )
+
+
+def _is_runnable(job: Job) -> bool:
+    is_wanted = job.phase in SCHEDULABLE_PHASES and not job.wish
+    return is_wanted and job.quarantine_strikes < STRIKES
+
+
+def _roles_not_to_start(job: Job, roles: list[Role]) -> frozenset[int]:
+    if not any(part.get("depends_on") for part in job.spec["roles"]):
+        return frozenset()
+    view = job_view(job, roles)
+    return frozenset(
+        role.id for role, one in zip(roles, view.roles, strict=True) if not may_start(view, one)
+    )
+
+
+def _role_value(job: Job, role: Role, rules: tuple[Rule, ...], *, is_waiting: bool) -> engine.Role:
+    part = next(one for one in job.spec["roles"] if one["name"] == role.name)
+    return engine.Role(
+        name=role.name,
+        request=role.request,
+        replicas=role.replicas,
+        min_available=0 if is_waiting else role.min_available,
+        priority=PRIORITY_CLASSES.get(part.get("priority_class", ""), 0),
+        node_selector=part.get("node_selector") or {},
+        node_affinity=_affinity(part),
+        tolerations=tuple(
+            engine.Toleration(t["key"], t["operator"], t["value"], t["effect"])
+            for t in part.get("tolerations") or ()
+        ),
+        image=runtime_wanted(part, job.unit_id, rules),
+        preemptable=job.spec.get("preemptable") is not False,
+        topology_policy=part.get("topology_policy", "none"),
+        labels=placement_rules.labels_of(
+            part, job_name=job.name, queue=job.queue.name, tenant_id=job.tenant_id
+        ),
+        annotations=part.get("annotations") or {},
+        preferred_affinity=placement_rules.node_wishes(part),
+        pod_terms=placement_rules.neighbour_terms(part, job.tenant_id),
+        spread=placement_rules.spread_rules(part, job.tenant_id),
+        limits=placement_rules.limits_of(part),
+        may_evict=placement_rules.may_evict(part),
+        ports=placement_rules.host_ports(part),
+        data_sets=placement_rules.data_sets_of(part, job.spec.get("annotations") or {}),
+    )
+
+
+def _affinity(part: Mapping[str, Any]) -> tuple[tuple[engine.Requirement, ...], ...]:
+    if not part.get("affinity"):
+        return ()
+    terms = RoleSpec.model_construct(
+        name=part["name"], min_available=0, affinity=part["affinity"]
+    ).required_node_terms
+    return tuple(tuple(engine.Requirement(*one) for one in term) for term in terms)
+
+
+def _task_value(row: TaskColumns, role: str) -> engine.Task:
+    _, task_id, _, index, state, node, not_before, state_at, devices, cpus = row
+    value = TASK_STATES[state]
+    is_placed = value in (
+        engine.TaskState.BOUND,
+        engine.TaskState.RUNNING,
+        engine.TaskState.RELEASING,
+    )
+    return engine.Task(
+        key=str(task_id),
+        role=role,
+        index=index,
+        state=value,
+        node=node if is_placed else None,
+        devices=devices if is_placed else (),
+        cpus=cpus if is_placed else (),
+        started_at=state_at,
+        not_before=not_before if not_before is not None else 0.0,
+    )
