@@ -241,8 +241,9 @@ class Replay:
         )
 
     def _next_cycle(self, at: float) -> float:
+        """Return the cycle in which an event is seen: not before it, however a step is rounded."""
         step, start = self.settings.cycle_seconds, self.settings.start
-        return start + math.ceil((at - start) / step) * step if step > 0 else at
+        return max(at, start + math.ceil((at - start) / step) * step) if step > 0 else at
 
     def _push(self, at: float, kind: _Kind, what: _What) -> None:
         self._order += 1

@@ -56,6 +56,16 @@ def test_a_job_that_never_fits_waits_without_end_of_cycles() -> None:
     assert times(day) == {"big": (None, None), "a": (0.0, 100.0)}
 
 
+def test_an_end_just_after_a_rounded_cycle_is_seen() -> None:
+    """Steps of a tenth are not exact: 0.7 and 0.2 make more than nine of them, and the day ends."""
+    steps = Settings(cycle_seconds=0.1, most_cycles=10)
+
+    day = replay(cluster(1), [arrival("a", at=0.65, seconds=0.2)], settings=steps)
+
+    assert times(day)["a"][1] == 0.7000000000000001 + 0.2
+    assert day.cycles < 10
+
+
 def reclaimed(settings: Settings) -> Day:
     """A queue lends its share, takes it back after 40 s, and the borrower begins again."""
     world = cluster(1, Queue("a", min={GPU: 8000}), Queue("b"))
