@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -25,8 +24,7 @@ from django.conf import settings
 from django.test import Client
 from redis.asyncio import Redis
 
-from benchmarks import _empty
-from controlplane.supervisor.ports import any_free
+from benchmarks import _empty, _web
 from scheduling.domain import jobs, topics
 from scheduling.domain.clock import database_now
 from scheduling.models import Attempt, LogChunk, Node
@@ -59,19 +57,6 @@ def fill() -> tuple[Attempt, str]:
     client.force_login(made.admin)
     name = settings.SESSION_COOKIE_NAME
     return attempt, f"{name}={client.cookies[name].value}"
-
-
-def serve(port: int, cpu: int) -> subprocess.Popen[bytes]:
-    """Start one web process, on one core if there are several."""
-    command = [
-        sys.executable, "-m", "uvicorn", "--no-access-log", "--lifespan=off", "--log-level=warning",
-        "--ws=websockets-sansio", "--ws-max-size=65536", "--ws-per-message-deflate=false",
-        f"--port={port}", "controlplane.asgi:application",
-    ]  # fmt: skip
-    server = subprocess.Popen(command, env={**os.environ, "PUBLIC_URL": f"http://127.0.0.1:{port}"})
-    if cpu >= 0:
-        os.sched_setaffinity(server.pid, {cpu})
-    return server
 
 
 def open_pages(port: int, cookie: str, key: str, pages: int, cpu: int) -> subprocess.Popen[str]:
@@ -113,13 +98,12 @@ async def write(attempt: Attempt, chunks: int) -> None:
             await asyncio.sleep(max(0.0, 1 / A_SECOND - (time.monotonic() - began)))
 
 
-async def measure(attempt: Attempt, cookie: str, *, pages: int, seconds: int, port: int) -> None:
+async def measure(attempt: Attempt, cookie: str, *, pages: int, seconds: int) -> None:
     """Open the pages, write, and print what was seen."""
     cores = sorted(os.sched_getaffinity(0))
-    server = serve(port, cores[0] if len(cores) > 1 else -1)
-    try:
-        await _until_open(port)
-        web = psutil.Process(server.pid)
+    with _web.serving(cpu=cores[0] if len(cores) > 1 else -1) as pids:
+        ((port, pid),) = pids.items()
+        web = psutil.Process(pid)
         idle = web.memory_info().rss
         key = f"{topics.job(attempt.job_id)}/feed/log/{attempt.id}:stdout"
         began = time.monotonic()
@@ -143,9 +127,6 @@ async def measure(attempt: Attempt, cookie: str, *, pages: int, seconds: int, po
             pages_cpu_percent=round(100 * seen["cpu_seconds"] / seconds),
             load_average=round(os.getloadavg()[0], 1),
         )
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait()
 
 
 def _print(delays: list[list[float]], seconds: int, **more: float) -> None:
@@ -166,18 +147,6 @@ def _print(delays: list[list[float]], seconds: int, **more: float) -> None:
     print(json.dumps(line), flush=True)
 
 
-async def _until_open(port: int) -> None:
-    for _ in range(300):
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError:
-            await asyncio.sleep(0.1)
-        else:
-            writer.close()
-            return
-    raise SystemExit("The web process did not open its port.")
-
-
 def main() -> None:
     """Measure with the sizes of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -185,7 +154,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=10)
     given = parser.parse_args()
     attempt, cookie = fill()
-    asyncio.run(measure(attempt, cookie, pages=given.pages, seconds=given.seconds, port=any_free()))
+    asyncio.run(measure(attempt, cookie, pages=given.pages, seconds=given.seconds))
 
 
 if __name__ == "__main__":

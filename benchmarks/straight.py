@@ -10,44 +10,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import httpx
-import psutil
-from django.db import connection
 
 from benchmarks._installation import running, wait_until
+from benchmarks._web import cpu_seconds
 from scheduling.models import Attempt
 
 NODES: Final = 4
 SHAPE: Final = "gpus=8,cpu=256,memory=1Ti"
 MUST_MS: Final = 500.0
 BUSY: Final = 503
-
-
-def cpu_seconds(parts: Mapping[str, int]) -> dict[str, float]:
-    """Return the CPU time of each part so far, its children's included, and PostgreSQL's."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_backend_pid()")
-        backend = int(cursor.fetchone()[0])
-    everything = {**parts, "postgres": psutil.Process(backend).ppid(), "client": os.getpid()}
-    return {name: _cpu_of_tree(psutil.Process(pid)) for name, pid in everything.items()}
-
-
-def _cpu_of_tree(root: psutil.Process) -> float:
-    seconds = 0.0
-    for process in (root, *root.children(recursive=True)):
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue  # counted among its parent's children by now
-        seconds += times.user + times.system + times.children_user + times.children_system
-    return seconds
 
 
 def submit(client: httpx.Client, number: int) -> tuple[str, float, float]:
