@@ -12,12 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from django.utils.translation import gettext_lazy
+
 from scheduling.domain.queries.queues import QueueRow
 from scheduling.domain.queue_changes import QueueDifference, QueueEdit
 from scheduling.domain.wording import sentence
 from scheduling.spec.quantities import read_thousandths, read_units, write_bytes, write_thousandths
+from scheduling.spec.queue_tree import MOST_WEIGHT
 
 FIELDS = ("weight", "min", "max")
+LABELS = {"weight": gettext_lazy("Weight"), "min": gettext_lazy("Min"), "max": gettext_lazy("Max")}
 RESOURCES = ("nvidia.com/gpu", "cpu", "memory")
 BYTES = frozenset({"memory", "ephemeral-storage"})
 
@@ -63,7 +67,7 @@ class QueueForm:
                 changes["weight"] = int(weight)
             else:
                 row.errors.setdefault("weight", []).append(
-                    sentence("not_a_quantity", {"value": weight, "resource": "weight"})
+                    sentence("out_of_range", {"value": weight[:40], "min": 1, "max": MOST_WEIGHT})
                 )
         for name in ("min", "max"):
             amounts = self._amounts(row, name)

@@ -157,7 +157,7 @@ def effect(request: PageRequest, change_set_id: UUID) -> HttpResponse:
         else:
             context |= effect_context(found)
     context["errors"] = [
-        (item.queue, one.label, text)
+        (one.name, item.queue, one.label, text)
         for item in form.items.values()
         for one in item.inputs.values()
         for text in one.errors

@@ -20,6 +20,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 from django.views.decorators.http import require_POST
 
+from controlplane.forms import job_labels
 from controlplane.forms import jobs as forms
 from controlplane.forms.jobs import JobForm
 from controlplane.forms.policy_order import ordered_policies
@@ -36,6 +37,7 @@ from scheduling.models import ImageRule, Job, Node
 from scheduling.spec import job_plugins
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, Parsed, read
+from scheduling.spec.problems import Note
 from scheduling.spec.problems import Problem as SpecProblem
 from scheduling.spec.volcano import to_manifest
 from tenants.domain.access import Verb, may
@@ -254,7 +256,10 @@ def _submit(
 
 @dataclass(frozen=True, slots=True)
 class ShownProblem:
-    """A problem in words, and where on the page it is: at a field, on a line of the text."""
+    """A problem in words, and where on the page it is: at a field, on a line of the text.
+
+    `path` is the field's label on the form, and the path in the document where there is no field.
+    """
 
     path: str
     text: str
@@ -262,9 +267,18 @@ class ShownProblem:
     line: int = 0
 
 
-def _shown(problem: SpecProblem | Problem, *, field: str = "", line: int = 0) -> ShownProblem:
+def _shown(problem: SpecProblem | Problem | Note, *, line: int = 0) -> ShownProblem:
     path = problem.path if problem.path != "$" else ""
-    return ShownProblem(path, sentence(problem.code, problem.params), field, line)
+    return ShownProblem(path, sentence(problem.code, problem.params), line=line)
+
+
+def _at_field(problem: SpecProblem | Problem | Note, form: JobForm) -> ShownProblem:
+    """Name the field as the form does, for what has one."""
+    field = form.field_of(problem.path)
+    if field is None:
+        return _shown(problem)
+    words = sentence(problem.code, problem.params)
+    return ShownProblem(job_labels.place(form, field), words, field)
 
 
 # --- showing --------------------------------------------------------------------------------------
@@ -319,16 +333,12 @@ def fit(request: PageRequest) -> HttpResponse:
     text = "" if form else request.POST.get("yaml", "")
     context = {
         "problems": [
-            _shown(
-                one,
-                field=(form.field_of(one.path) or "") if form else "",
-                line=line_of(text, one) if text else 0,
-            )
+            _at_field(one, form) if form else _shown(one, line=line_of(text, one) if text else 0)
             for one in parsed.problems
         ],
         "is_unfinished": all(one.code in UNFINISHED for one in parsed.problems),
         "now": now(),
-        "notes": [(note.path, sentence(note.code, note.params)) for note in parsed.notes],
+        "notes": [_at_field(one, form) if form else _shown(one) for one in parsed.notes],
         "spec": parsed.spec,
         "policy_order": ordered_policies(parsed.spec) if parsed.spec else [],
         "fit": explain.fit(request.actor, parsed.spec, now=now()) if parsed.spec else None,

@@ -92,7 +92,7 @@ def edit(request: PageRequest) -> HttpResponse:
     action = request.POST.get("action")
     if action in {"apply", "keep"}:
         return _apply(request, cluster, form, is_kept=action == "keep")
-    return _preview(request, form)
+    return _preview(request, cluster, form)
 
 
 def _names(request: PageRequest, form: QueueForm) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _names(request: PageRequest, form: QueueForm) -> dict[str, str]:
     return {name: str(queue_id) for name, queue_id in rows.values_list("name", "id")}
 
 
-def _preview(request: PageRequest, form: QueueForm) -> HttpResponse:
+def _preview(request: PageRequest, cluster: Cluster, form: QueueForm) -> HttpResponse:
     edits = form.edits()
     context: dict[str, object] = {"form": form, "edits": edits, "resource": form.resource}
     if edits and form.is_valid:
@@ -114,17 +114,25 @@ def _preview(request: PageRequest, form: QueueForm) -> HttpResponse:
             form.take(error.problems, _names(request, form))
         except Conflict as error:
             form.general.append(error_text(error))
+    if not request.htmx:
+        if not form.is_valid:
+            return _show_problems(request, cluster, form)
+        return render_page(request, "queues/preview.html", context, section=SECTION)
     by_id = {queue_id: name for name, queue_id in _names(request, form).items()}
     context["problems"] = [
-        (by_id.get(row.id, ""), name, text)
+        (f"q-{row.id}-{name}", by_id.get(row.id, ""), forms.LABELS[name], text)
         for row in form.rows.values()
         for name, texts in row.errors.items()
         for text in texts
     ]
-    template = "queues/_preview.html" if request.htmx else "queues/preview.html"
-    if request.htmx:
-        return render(request, template, context)
-    return render_page(request, template, context, section=SECTION)
+    return render(request, "queues/_preview.html", context)
+
+
+def _show_problems(request: PageRequest, cluster: Cluster, form: QueueForm) -> HttpResponse:
+    """Show the tree with what was typed, and what is wrong with it at its field."""
+    view = replace(View.of_query(request.GET), resource=form.resource)
+    found = queue_queries.part(request.actor, cluster.id, view.cut)
+    return _show_tree(request, cluster, found, view, form, status=422)
 
 
 def _apply(
@@ -153,9 +161,7 @@ def _apply(
             names = ", ".join(queue.name for queue in changed)
             messages.success(request, _("Applied to %(names)s.") % {"names": names})
             return HttpResponseRedirect(target)
-    view = replace(View.of_query(request.GET), resource=form.resource)
-    found = queue_queries.part(request.actor, cluster.id, view.cut)
-    return _show_tree(request, cluster, found, view, form, status=422)
+    return _show_problems(request, cluster, form)
 
 
 def _need(request: PageRequest, edits: Sequence[QueueEdit]) -> Need:

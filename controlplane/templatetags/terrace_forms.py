@@ -6,6 +6,7 @@ from django import template
 from django.forms import BoundField
 from django.utils.safestring import SafeString
 
+from controlplane.forms import job_labels
 from controlplane.forms.jobs import JobForm, Part
 
 register = template.Library()
@@ -26,7 +27,6 @@ def job_field(  # noqa: PLR0913, PLR0917 -- what a field shows
     form: JobForm,
     part: Part | None,
     name: str,
-    label: str,
     kind: str = "text",
     span: int = 4,
     help: str = "",  # noqa: A002 -- the word for it on pages
@@ -34,11 +34,12 @@ def job_field(  # noqa: PLR0913, PLR0917 -- what a field shows
     choices: Sequence[str] = (),
 ) -> dict[str, object]:
     """Draw one field of the job form with its value and its problems."""
-    full = f"{part.prefix}{name}" if part else name
+    prefix = part.prefix if part else ""
+    full = f"{prefix}{name}"
     values = part.values if part else form.values
     return {
         "name": full,
-        "label": label,
+        "label": job_labels.label(prefix, name),
         "value": values.get(name, ""),
         "errors": form.errors.get(full, []),
         "help": help,

@@ -106,10 +106,10 @@ PROBLEM_TEXTS: Mapping[str, str] = {
     "queue_min_above_max": _('"{queue}": the min of {resource} ({amount}) is above its max ({bound}). Lower the min or raise the max.'),
     "queue_min_above_deserved": _('"{queue}": the min of {resource} ({amount}) needs a deserved share of at least as much ({bound}).'),
     "queue_deserved_above_max": _('"{queue}": the deserved share of {resource} ({amount}) is above its max ({bound}).'),
-    "queue_max_above_ancestor": _('"{queue}": the max of {resource} ({amount}) is more than "{ancestor}" allows ({bound}).'),
-    "queue_children_min_above_parent": _('"{queue}": the queues below it are guaranteed {amount} of {resource} together, it has {bound}.'),
+    "queue_max_above_ancestor": _('"{queue}": the max of {resource} ({amount}) is more than "{ancestor}" allows ({bound}). Lower it, or raise the max of "{ancestor}" first.'),
+    "queue_children_min_above_parent": _('"{queue}": the queues below it are guaranteed {amount} of {resource} together, it has {bound}. Raise its min or lower theirs.'),
     "queue_children_deserved_above_parent": _('"{queue}": the queues below it deserve {amount} of {resource} together, it has {bound}.'),
-    "queue_children_min_above_max": _('"{queue}": the queues below it are guaranteed {amount} of {resource}, its max is {bound}.'),
+    "queue_children_min_above_max": _('"{queue}": the queues below it are guaranteed {amount} of {resource}, its max is {bound}. Raise the max or lower what they are guaranteed.'),
     # Volcano's admission of single queues
     "weight_out_of_range": _("The weight {value} is out of range; it must be from 1 to 65535."),
     "invalid_state": _("The state {state} cannot be set; open or close the queue instead."),

@@ -14,6 +14,7 @@ import { morph } from "./morph.js";
 import * as newer from "./newer.js";
 import * as palette from "./palette.js";
 import * as policies from "./policies.js";
+import * as problems from "./problems.js";
 import * as roles from "./roles.js";
 import * as stale from "./stale.js";
 import * as theme from "./theme.js";
@@ -33,6 +34,7 @@ const MODULES = {
   newer,
   palette,
   policies,
+  problems,
   roles,
   theme,
   treegrid,

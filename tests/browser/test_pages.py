@@ -1,5 +1,6 @@
 """What needs a browser: the policy holds, axe is content, keys work, a job is submitted by form."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -153,6 +154,9 @@ def test_form_tells_beside_it_whether_the_job_fits(site: Site, visit: Open) -> N
     page.locator("#roles-1-command").fill("true")
     page.locator("#roles-1-command").blur()
     expect(fit).to_contain_text("Would wait")
+    page.locator("#roles-1-gpu").fill("many")
+    expect(fit.get_by_role("link", name="Role big · GPUs")).to_be_visible()
+    expect(page.locator("#roles-1-gpu")).to_have_attribute("aria-invalid", "true")
     page.get_by_role("button", name="Remove").nth(1).click()
     expect(fit).to_contain_text("Fits now")
 
@@ -209,14 +213,18 @@ def test_tree_of_queues_is_walked_by_arrow_keys(site: Site, visit: Open) -> None
 
 
 def test_effect_of_a_weight_is_shown_before_it_is_applied(site: Site, visit: Open) -> None:
-    """Typing a number brings the shares before and after; Apply writes it."""
+    """Typing brings what is wrong to its field, or the shares before and after; Apply writes it."""
     seen = visit()
     seen.sign_in("root")
     page = seen.page
 
     seen.open("/queues/?edit=1")
     field = page.get_by_label("Max of robots")
+    field.fill("many")
+    expect(field).to_have_accessible_description(re.compile("is not an amount of"))
     field.fill("1")
+    expect(field).to_have_accessible_description("")
+    assert field.get_attribute("aria-invalid") is None
     field.blur()
     expect(page.locator("#queue-preview")).to_contain_text("Deserved then")
     assert Queue.objects.get(id=site.robots.id).max == {}

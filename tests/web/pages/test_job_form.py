@@ -172,6 +172,9 @@ def test_fit_panel_tells_problems_and_fit(site: Site, browse: Browse) -> None:
 
     assert "Not valid yet" in wrong
     assert 'href="#roles-0-cpu"' in wrong
+    assert 'data-problem="roles-0-cpu"' in wrong
+    assert "Role ps · CPU" in wrong
+    assert "roles[0]" not in wrong
     assert "Fits now" in fits
     assert "Would wait" in waits
 

@@ -103,6 +103,20 @@ def test_effect_is_shown_before_anything_changes(site: Site, browse: Browse) -> 
     assert Queue.objects.get(id=site.robots.id).max == {}
 
 
+def test_effect_names_the_field_of_a_problem(site: Site, browse: Browse) -> None:
+    """What is wrong carries its field while one types; without scripts it stands at the field."""
+    client = browse(site.people.root)
+    form = _form(site.robots, weight="many") | {"action": "preview"}
+
+    panel = client.post("/queues/edit/", form, headers={"hx-request": "true"}).content.decode()
+    page = client.post("/queues/edit/", form)
+
+    assert f'data-problem="q-{site.robots.id}-weight"' in panel
+    assert "is no whole number from 1 to 65535" in panel
+    assert page.status_code == 422
+    assert f'aria-describedby="q-{site.robots.id}-weight-error"' in page.content.decode()
+
+
 def test_conflict_is_shown_and_not_overwritten(site: Site, browse: Browse) -> None:
     """Of two who saw the same version the second sees base, theirs and yours, and can choose."""
     client = browse(site.people.root)
