@@ -18,7 +18,7 @@ from allauth.mfa.models import Authenticator
 from django.db import models, transaction
 from django.db.models import QuerySet, Sum
 
-from scheduling.domain import queue_preview, queues
+from scheduling.domain import queue_preview, unit_queues
 from scheduling.domain.deeds import Deed
 from scheduling.domain.queries.queues import RUNNING, WAITING
 from scheduling.domain.queue_changes import Tree, read_tree
@@ -201,11 +201,11 @@ def apply_unit_change(deed: Deed, wanted: UnitRequest) -> OrgUnit:
         case UnitChange.RENAME:
             return org.rename_unit(**common, name=wanted.name)  # type: ignore[arg-type]  # by name
         case UnitChange.MOVE:
-            return queues.move_unit(**common, parent_id=_target(wanted))  # type: ignore[arg-type]  # by name
+            return unit_queues.move_unit(**common, parent_id=_target(wanted))  # type: ignore[arg-type]  # by name
         case UnitChange.MERGE:
-            return queues.merge_unit(**common, into_id=_target(wanted))  # type: ignore[arg-type]  # by name
+            return unit_queues.merge_unit(**common, into_id=_target(wanted))  # type: ignore[arg-type]  # by name
         case UnitChange.ARCHIVE:
-            return queues.archive_unit(**common)  # type: ignore[arg-type]  # by name
+            return unit_queues.archive_unit(**common)  # type: ignore[arg-type]  # by name
         case UnitChange.RESTORE:
             return org.restore_unit(**common)  # type: ignore[arg-type]  # by name
 

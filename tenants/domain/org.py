@@ -123,7 +123,7 @@ def move_unit(
 ) -> OrgUnit:
     """Put a unit and all below it under another parent of the same tenant.
 
-    Callers outside tenants use `scheduling.domain.queues.move_unit`, which moves the queues along.
+    Callers outside tenants use `scheduling.domain.unit_queues.move_unit`: it moves the queues too.
 
     Raises:
         Denied, NotFound: the actor does not administer both parents.
@@ -161,7 +161,7 @@ def units_to_merge(
 ) -> tuple[OrgUnit, OrgUnit]:
     """Lock the tree and return a unit with the one that takes over all it has.
 
-    Callers outside tenants use `scheduling.domain.queues.merge_unit`.
+    Callers outside tenants use `scheduling.domain.unit_queues.merge_unit`.
 
     Raises:
         Denied, NotFound: the actor does not administer both units and their parents.
@@ -223,7 +223,7 @@ def archive_unit(
 ) -> OrgUnit:
     """Retire a unit: it stays readable with all its history, and takes nothing new.
 
-    Callers outside tenants use `scheduling.domain.queues.archive_unit`, which asks for its queues.
+    Callers outside tenants use `scheduling.domain.unit_queues.archive_unit`: it asks its queues.
 
     Raises:
         Denied, NotFound: the actor does not administer the parent.

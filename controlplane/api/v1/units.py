@@ -15,7 +15,7 @@ from controlplane.api.base import ApiView
 from controlplane.api.fields import ReasonField, StrictSerializer
 from controlplane.api.schema import listing, problems
 from controlplane.api.v1.jobs import plain
-from scheduling.domain import org_preview, queues
+from scheduling.domain import org_preview, unit_queues
 from scheduling.domain.deeds import Deed
 from scheduling.domain.org_preview import UnitChange, UnitEffect, UnitRequest
 from tenants.domain import org
@@ -149,9 +149,9 @@ class UnitDetailView(UnitView):
         if "name" in wanted:
             unit = org.rename_unit(**given, name=wanted["name"])
         elif "parent_id" in wanted:
-            unit = queues.move_unit(**given, parent_id=wanted["parent_id"])
+            unit = unit_queues.move_unit(**given, parent_id=wanted["parent_id"])
         elif wanted["is_archived"]:
-            unit = queues.archive_unit(**given)
+            unit = unit_queues.archive_unit(**given)
         else:
             unit = org.restore_unit(**given)
         return self.reply(unit)
@@ -255,7 +255,7 @@ class UnitMergeView(UnitView):
         version = etag.required_version(request)
 
         def merge() -> tuple[int, dict[str, Any]]:
-            into = queues.merge_unit(
+            into = unit_queues.merge_unit(
                 actor=self.actor,
                 unit_id=unit_id,
                 into_id=wanted["into_id"],

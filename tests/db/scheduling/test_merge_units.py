@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.domain import queues
+from scheduling.domain import unit_queues
 from scheduling.models import Job, Queue
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound
 from tenants.models import AuditRow, Grant, GrantRole, OrgClosure, OrgUnit, User
@@ -20,7 +20,7 @@ def tree(people: People) -> Queues:
 
 def merge(people: People, who: str, unit: OrgUnit, into: OrgUnit) -> OrgUnit:
     """Merge as somebody."""
-    return queues.merge_unit(
+    return unit_queues.merge_unit(
         actor=people.actor(getattr(people, who)),
         unit_id=unit.id,
         into_id=into.id,

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 from django.db import connection
 
-from scheduling.domain import queues
+from scheduling.domain import queue_rows, queues, unit_queues
 from scheduling.domain.queue_changes import QueueDifference, QueueEdit, QueueNumbers
 from scheduling.models import Cluster, Job, Queue, QueueClosure
 from tenants.domain import notify
@@ -594,7 +594,7 @@ def move(people: People, who: str, unit: OrgUnit, parent: OrgUnit) -> OrgUnit:
     """Move a unit with its queues as somebody."""
     unit.refresh_from_db()
     user: User = getattr(people, who)
-    return queues.move_unit(
+    return unit_queues.move_unit(
         actor=people.actor(user),
         unit_id=unit.id,
         parent_id=parent.id,
@@ -648,7 +648,7 @@ def test_archive_after_the_queues(people: People, tree: Queues) -> None:
     job = make_job(tree.robots, people.bob)
 
     def archive() -> OrgUnit:
-        return queues.archive_unit(
+        return unit_queues.archive_unit(
             actor=people.actor(people.alice), unit_id=people.robots.id, expected_version=1, now=NOW
         )
 
@@ -721,4 +721,4 @@ def test_write_past_the_lock(tree: Queues) -> None:
     Queue.objects.filter(id=row.id).update(version=9)
 
     with pytest.raises(Conflict):
-        queues._save(row, "weight")
+        queue_rows.save(row, "weight")
