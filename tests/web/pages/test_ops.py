@@ -240,7 +240,7 @@ def test_starved_queue_is_told_with_what_it_misses(site: Site, browse: Browse) -
 
 
 def test_figures_count_what_is_seen(site: Site, browse: Browse) -> None:
-    """Waits, starts and evictions are of the reader's jobs; the rows behind them are the same."""
+    """Jobs, waits, starts and evictions are the reader's; the rows behind them are the same."""
     Job.objects.filter(id=site.bobs.id).update(
         phase="Running",
         created_at=site.now - timedelta(minutes=30),
@@ -256,6 +256,8 @@ def test_figures_count_what_is_seen(site: Site, browse: Browse) -> None:
         client = browse(user)
         figures = client.get("/ops/figures/").context["figures"]
         told[user.username] = (
+            figures.waiting,
+            figures.running,
             figures.wait_p50_seconds,
             figures.starts,
             figures.evictions,
@@ -265,10 +267,10 @@ def test_figures_count_what_is_seen(site: Site, browse: Browse) -> None:
 
     mine = (1200.0, 1, 1, 1, 1)
     assert told == {
-        "root": mine,
-        "alice": mine,
-        "bob": mine,
-        "charlie": (None, 0, 0, 0, 0),
+        "root": (1, 1, *mine),
+        "alice": (0, 1, *mine),
+        "bob": (0, 1, *mine),
+        "charlie": (1, 0, None, 0, 0, 0, 0),
     }
 
 

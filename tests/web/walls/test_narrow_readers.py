@@ -1,0 +1,76 @@
+"""What a part of a page keeps to itself, asked beside the page: guards that pages never need alone.
+
+A page asks first for the thing that it is about, so that its parts are asked by readers who may
+read it. A part that relied on that would tell others more wherever else it is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from django.test import Client
+
+from scheduling.domain.queries import jobs, lending, queues
+from scheduling.models import Cluster, Node
+from tenants.domain.access import MAY_GIVE, Actor, Verb, load_actor
+from tenants.models import GrantRole
+from tests.factories.demo import make_cluster, make_job, make_node, make_queue
+from tests.people import People
+
+QUEUES_ONLY = frozenset({Verb.QUEUE_READ.value})
+
+
+@pytest.fixture
+def alice(people: People) -> Actor:
+    """Return Alice, who administers the lab, beside a job of Bob's that waits."""
+    now = datetime.now(UTC)
+    cluster, root = make_cluster("main", now)
+    make_node(cluster, "gpu-01", now, gpus=1)
+    robots = make_queue(cluster, people.robots, root, "robots", now)
+    make_job(robots, people.bob, "bobs-training", now)
+    return load_actor(people.alice)
+
+
+def test_a_reader_of_queues_reads_no_waiting_jobs(alice: Actor) -> None:
+    """A token for queues shows the queue and none of the jobs that wait in it."""
+    narrow = replace(alice, verbs=QUEUES_ONLY)
+    (queue,) = [
+        one for one in queues.tree(narrow, Cluster.objects.get().id) if one.name == "robots"
+    ]
+
+    told = [
+        [job.name for job in lending.waiting_in_order(who, queue, limit=5)]
+        for who in (alice, narrow)
+    ]
+
+    assert told == [["bobs-training"], []]
+
+
+def test_my_work_is_ones_own(alice: Actor, people: People) -> None:
+    """Who may read a colleague's job does not find it among their own."""
+    own = [[job.name for job in jobs.own_jobs(who).live] for who in (alice, load_actor(people.bob))]
+
+    assert own == [[], ["bobs-training"]]
+
+
+def test_labels_of_a_node_are_for_who_manages(alice: Actor, people: People) -> None:
+    """An administrator reads the labels on the page of a node, a researcher does not."""
+    del alice
+    Node.objects.update(labels={"rack": "zq-rack-7"})
+
+    shown = []
+    for user in (people.alice, people.bob):
+        client = Client()
+        client.force_login(user)
+        shown.append("zq-rack-7" in client.get("/cluster/nodes/gpu-01/").content.decode())
+
+    assert shown == [True, False]
+
+
+def test_only_platform_admins_give_their_own_role() -> None:
+    """No other role stands in the table as giving it, whatever else refuses such a grant."""
+    givers = [role for role, given in MAY_GIVE.items() if GrantRole.PLATFORM_ADMIN in given]
+
+    assert givers == [GrantRole.PLATFORM_ADMIN]
