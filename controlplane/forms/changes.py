@@ -15,7 +15,7 @@ from django.utils.translation import gettext as _
 
 from controlplane.forms.queues import BYTES, RESOURCES, amount_text
 from controlplane.units import UNKNOWN, amount, resource_name
-from scheduling.domain.change_sets import FIELDS, seen_of
+from scheduling.domain.change_set_rows import FIELDS, seen_of
 from scheduling.domain.queue_changes import QueueDifference, QueueEdit
 from scheduling.domain.wording import sentence
 from scheduling.models import ChangeItem, ChangeSet, Queue

@@ -21,7 +21,7 @@ from controlplane.forms import changes as forms
 from controlplane.forms.changes import ChangeForm
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
-from scheduling.domain import change_sets, queue_preview
+from scheduling.domain import change_set_rows, change_sets, queue_preview
 from scheduling.domain.change_sets import EDITABLE, Need
 from scheduling.domain.queries import change_sets as reading
 from scheduling.domain.queries import cluster as cluster_queries
@@ -117,7 +117,7 @@ def _show(
         "change": row,
         "form": form,
         "lines": forms.lines(row),
-        "conflicts": forms.conflict_lines(change_sets.differences(row)) if is_open else [],
+        "conflicts": forms.conflict_lines(change_set_rows.differences(row)) if is_open else [],
         "is_open": is_open,
         "may_edit": may_edit,
         "can_edit": can_edit,
@@ -145,7 +145,7 @@ def effect(request: PageRequest, change_set_id: UUID) -> HttpResponse:
         form = forms.form_of_post(request.POST)
         edits = form.edits()
     else:
-        form, edits = ChangeForm(), change_sets.edits_of(row)
+        form, edits = ChangeForm(), change_set_rows.edits_of(row)
     context: dict[str, object] = {"change": row, "form": form, "edits": edits}
     if edits and form.is_valid:
         try:

@@ -11,8 +11,8 @@ reverts must manage the parents of all queues concerned, at that moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -22,32 +22,41 @@ from django.conf import settings
 from django.db import transaction
 
 from scheduling.domain import queues
+from scheduling.domain.change_set_rows import (
+    begin_again,
+    edit_of,
+    edits_of,
+    item_of,
+    items_of,
+    lock,
+    record,
+    require_right,
+    require_state,
+    rows,
+    save,
+    seen_of,
+    step,
+    take,
+    wanted_by,
+)
 from scheduling.domain.deeds import Deed
 from scheduling.domain.queries import change_sets as reading
 from scheduling.domain.queue_changes import (
-    QueueDifference,
     QueueEdit,
-    QueueNumbers,
-    Tree,
-    difference,
     read_tree,
-    require_editable,
-    require_once_and_no_root,
 )
 from scheduling.domain.queue_preview import Impact, Preview, preview_edits
 from scheduling.models import ChangeItem, ChangeSet, Queue
 from scheduling.models.change_set import ChangeSetState as State
 from tenants.domain import access, audit
 from tenants.domain.access import Actor, Verb
-from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound, Param, Problem
-from tenants.models import OrgUnit, User
+from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, Param, Problem
+from tenants.models import User
 
 LONGEST_TITLE = 120
-MOST_ITEMS = 1000
 LONGEST_AHEAD = timedelta(days=366)
 REVERT_FREELY = timedelta(hours=24)
 """So long after applying, going back needs neither a second person nor a confirmation."""
-FIELDS = tuple(field.name for field in fields(QueueNumbers))
 EDITABLE = frozenset(
     {State.DRAFT, State.VALIDATED, State.IN_REVIEW, State.APPROVED, State.REJECTED, State.FAILED}
 )
@@ -97,10 +106,10 @@ def create(  # noqa: PLR0913 - by keyword
             reason=_short(reason),
             created_at=now,
         )
-        items = _items(deed, row, edits)
+        items = items_of(deed, row, edits)
         row.save(force_insert=True)
         ChangeItem.objects.bulk_create(items)
-        _record(deed, "change_set.create", row, None, {"title": row.title, **_wanted(items)})
+        record(deed, "change_set.create", row, None, {"title": row.title, **wanted_by(items)})
     return row
 
 
@@ -127,24 +136,24 @@ def edit(  # noqa: PLR0913 - by keyword
         _require_title(title)
     deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
-        row = _lock(actor, change_set_id, expected_version)
-        _require_state(row, EDITABLE, "change_set.edit")
+        row = lock(actor, change_set_id, expected_version)
+        require_state(row, EDITABLE, "change_set.edit")
         old = list(row.items.all())
-        _require_right(actor, row, old)
-        before: dict[str, Any] = {"title": row.title, "reason": row.reason, **_wanted(old)}
+        require_right(actor, row, old)
+        before: dict[str, Any] = {"title": row.title, "reason": row.reason, **wanted_by(old)}
         row.title = row.title if title is None else title.strip()
         row.reason = row.reason if reason is None else _short(reason)
         items = old
         if edits is not None:
-            items = _items(deed, row, edits)
+            items = items_of(deed, row, edits)
             row.author_id = actor.user_id
-            _begin_again(row)
+            begin_again(row)
             ChangeItem.objects.filter(change_set=row).delete()
             ChangeItem.objects.bulk_create(items)
-        after = {"title": row.title, "reason": row.reason, **_wanted(items)}
-        _save(row)
+        after = {"title": row.title, "reason": row.reason, **wanted_by(items)}
+        save(row)
         if before != after:
-            _record(deed, "change_set.edit", row, before, after)
+            record(deed, "change_set.edit", row, before, after)
     return row
 
 
@@ -158,12 +167,12 @@ def discard(
         Conflict: it is applied or scheduled, or was changed since.
     """
     with transaction.atomic():
-        row = _lock(actor, change_set_id, expected_version)
-        _require_state(row, EDITABLE, "change_set.discard")
+        row = lock(actor, change_set_id, expected_version)
+        require_state(row, EDITABLE, "change_set.discard")
         items = list(row.items.all())
-        _require_right(actor, row, items)
-        before = {"title": row.title, "state": row.state, **_wanted(items)}
-        _record(Deed(actor, now, "", request_id), "change_set.discard", row, before, None)
+        require_right(actor, row, items)
+        before = {"title": row.title, "state": row.state, **wanted_by(items)}
+        record(Deed(actor, now, "", request_id), "change_set.discard", row, before, None)
         row.delete()
 
 
@@ -198,7 +207,14 @@ def rebase(
             if (queue.id, name) not in given_up and getattr(queue, name) != value
         }
         if wanted:
-            edits.append(_edit_of(queue.id, queue.version, seen_of(queue), wanted))
+            edits.append(
+                QueueEdit(
+                    queue_id=queue.id,
+                    expected_version=queue.version,
+                    base=seen_of(queue),
+                    **wanted,
+                )
+            )
     return edit(
         actor=actor,
         change_set_id=change_set_id,
@@ -238,11 +254,11 @@ def validate(
     found = _simulated(actor, row, now)
     deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
-        row = _lock(actor, change_set_id, row.version)
-        _require_state(row, {State.DRAFT, State.VALIDATED, State.APPROVED}, "change_set.validate")
-        _begin_again(row, state=row.state)
+        row = lock(actor, change_set_id, row.version)
+        require_state(row, {State.DRAFT, State.VALIDATED, State.APPROVED}, "change_set.validate")
+        begin_again(row, state=row.state)
         _note_impact(row, found.impact, now)
-        _step(deed, row, State.VALIDATED, "change_set.validate", impact=row.impact)
+        step(deed, row, State.VALIDATED, "change_set.validate", impact=row.impact)
     return row, found
 
 
@@ -256,7 +272,7 @@ def ask_review(
         Conflict: it is not validated.
     """
     deed = Deed(actor, now, "", request_id)
-    return _take(deed, change_set_id, {State.VALIDATED}, State.IN_REVIEW, "change_set.ask_review")
+    return take(deed, change_set_id, {State.VALIDATED}, State.IN_REVIEW, "change_set.ask_review")
 
 
 def approve(
@@ -288,14 +304,14 @@ def _review(
     action = "change_set.approve" if end == State.APPROVED else "change_set.reject"
     deed = Deed(actor, now, _short(comment), request_id)
     with transaction.atomic():
-        row = _lock(actor, change_set_id)
-        _require_right(actor, row, list(row.items.all()))
+        row = lock(actor, change_set_id)
+        require_right(actor, row, list(row.items.all()))
         if actor.user_id is None or row.author_id == actor.user_id:
             raise Denied("change_set_own_review", {"title": row.title})
-        _require_state(row, {State.IN_REVIEW}, action)
+        require_state(row, {State.IN_REVIEW}, action)
         row.reviewer_id, row.reviewed_at = actor.user_id, now
         row.review_comment = deed.reason
-        _step(deed, row, end, action)
+        step(deed, row, end, action)
     return row
 
 
@@ -326,8 +342,8 @@ def apply(
     _require_need(row, found.impact, now, confirmation)
     deed = Deed(actor, now, row.reason or row.title, request_id)
     with transaction.atomic():
-        row = _lock(actor, change_set_id, row.version)
-        _require_state(row, {State.VALIDATED, State.APPROVED}, "change_set.apply")
+        row = lock(actor, change_set_id, row.version)
+        require_state(row, {State.VALIDATED, State.APPROVED}, "change_set.apply")
         _note_impact(row, found.impact, now)
         _put_in_force(deed, row)
     return row
@@ -355,11 +371,11 @@ def schedule(
     _require_need(row, found.impact, now, confirmation)
     deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
-        row = _lock(actor, change_set_id, row.version)
-        _require_state(row, {State.VALIDATED, State.APPROVED}, "change_set.schedule")
+        row = lock(actor, change_set_id, row.version)
+        require_state(row, {State.VALIDATED, State.APPROVED}, "change_set.schedule")
         _note_impact(row, found.impact, now)
         row.apply_at, row.scheduled_by_id = apply_at, actor.user_id
-        _step(deed, row, State.SCHEDULED, "change_set.schedule", apply_at=apply_at.isoformat())
+        step(deed, row, State.SCHEDULED, "change_set.schedule", apply_at=apply_at.isoformat())
     return row
 
 
@@ -374,12 +390,12 @@ def unschedule(
     """
     deed = Deed(actor, now, "", request_id)
     with transaction.atomic():
-        row = _lock(actor, change_set_id)
-        _require_right(actor, row, list(row.items.all()))
-        _require_state(row, {State.SCHEDULED}, "change_set.unschedule")
+        row = lock(actor, change_set_id)
+        require_right(actor, row, list(row.items.all()))
+        require_state(row, {State.SCHEDULED}, "change_set.unschedule")
         row.apply_at = row.scheduled_by = None
         end = State.APPROVED if row.reviewer_id else State.VALIDATED
-        _step(deed, row, end, "change_set.unschedule")
+        step(deed, row, end, "change_set.unschedule")
     return row
 
 
@@ -396,7 +412,7 @@ def apply_due(*, change_set_id: UUID, now: datetime) -> bool:
     when it fails. Safe to repeat: only a scheduled one is taken.
     """
     with transaction.atomic():
-        row = _rows().filter(id=change_set_id, state=State.SCHEDULED, apply_at__lte=now).first()
+        row = rows().filter(id=change_set_id, state=State.SCHEDULED, apply_at__lte=now).first()
         if row is None:
             return False
         user = User.objects.filter(id=row.scheduled_by_id).first()
@@ -408,7 +424,7 @@ def apply_due(*, change_set_id: UUID, now: datetime) -> bool:
         except DomainError as error:
             row.refresh_from_db()
             row.problems = [_stored(one) for one in _problems_of(error)]
-            _step(deed, row, State.FAILED, "change_set.fail", problems=row.problems)
+            step(deed, row, State.FAILED, "change_set.fail", problems=row.problems)
             return False
     return True
 
@@ -429,18 +445,18 @@ def revert(
     """
     deed = Deed(actor, now, _short(reason), request_id)
     with transaction.atomic():
-        original = _lock(actor, change_set_id)
+        original = lock(actor, change_set_id)
         items = list(original.items.all())
-        _require_right(actor, original, items)
-        _require_state(original, {State.APPLIED}, "change_set.revert")
+        require_right(actor, original, items)
+        require_state(original, {State.APPLIED}, "change_set.revert")
         row, is_contested = _reverting(deed, original, items)
         is_fresh = original.applied_at is not None and now - original.applied_at <= REVERT_FREELY
         if is_fresh and not is_contested and row.items.exists():
             _put_in_force(deed, row)
         elif not row.items.exists():
             # Others have brought all of it back already: nothing is left to do.
-            _step(deed, original, State.REVERTED, "change_set.reverted")
-            _step(deed, row, State.APPLIED, "change_set.apply")
+            step(deed, original, State.REVERTED, "change_set.reverted")
+            step(deed, row, State.APPLIED, "change_set.apply")
     return row
 
 
@@ -468,14 +484,14 @@ def _reverting(
         others = {name for name in wanted if getattr(queue, name) != item.new[name]}
         if any(getattr(queue, name) != wanted[name] for name in others):
             is_contested = True
-            made.append(_item(row, queue, item.applied_version, item.old | item.new, wanted))
+            made.append(item_of(row, queue, item.applied_version, item.old | item.new, wanted))
             continue
         left = {name: value for name, value in wanted.items() if getattr(queue, name) != value}
         if left:
-            made.append(_item(row, queue, queue.version, seen_of(queue), left))
+            made.append(item_of(row, queue, queue.version, seen_of(queue), left))
     ChangeItem.objects.bulk_create(made)
-    after = {"title": row.title, "reverts": str(original.id), **_wanted(made)}
-    _record(deed, "change_set.create", row, None, after)
+    after = {"title": row.title, "reverts": str(original.id), **wanted_by(made)}
+    record(deed, "change_set.create", row, None, after)
     return row, is_contested
 
 
@@ -485,7 +501,7 @@ def _put_in_force(deed: Deed, row: ChangeSet) -> None:
     if not items:
         raise Invalid([Problem("edits", "change_set_empty", {"title": row.title})])
     # Locked before the tree, as `revert` does, so that the two never wait for each other.
-    original = _rows().filter(id=row.reverts_id, state=State.APPLIED).first()
+    original = rows().filter(id=row.reverts_id, state=State.APPLIED).first()
     changed = queues.edit_queues(
         actor=deed.actor,
         edits=[edit_of(item) for item in items],
@@ -498,9 +514,9 @@ def _put_in_force(deed: Deed, row: ChangeSet) -> None:
         item.applied_version = versions[item.queue_id] if item.queue_id else None
     ChangeItem.objects.bulk_update(items, ["applied_version"])
     row.applied_at, row.problems = deed.now, []
-    _step(deed, row, State.APPLIED, "change_set.apply")
+    step(deed, row, State.APPLIED, "change_set.apply")
     if original is not None:
-        _step(deed, original, State.REVERTED, "change_set.reverted")
+        step(deed, original, State.REVERTED, "change_set.reverted")
 
 
 # --- direct edits ---------------------------------------------------------------------------------
@@ -593,130 +609,6 @@ def _whole(milli: int) -> float | int:
     return milli // 1000 if milli % 1000 == 0 else milli / 1000
 
 
-# --- edits and items ------------------------------------------------------------------------------
-
-
-def seen_of(queue: Queue) -> dict[str, Any]:
-    """Return all fields of a queue that a change set can change, as they are now."""
-    return {name: getattr(queue, name) for name in FIELDS}
-
-
-def edits_of(row: ChangeSet) -> list[QueueEdit]:
-    """Return what a change set wants of the queues that are still there."""
-    return [edit_of(item) for item in row.items.all() if item.queue_id is not None]
-
-
-def edit_of(item: ChangeItem) -> QueueEdit:
-    """Return an item as an edit of its queue as it was seen."""
-    assert item.queue_id is not None  # noqa: S101 - callers leave deleted queues out
-    return _edit_of(item.queue_id, item.expected_version, item.old, item.new)
-
-
-def _edit_of(
-    queue_id: UUID, version: int, seen: Mapping[str, Any], wanted: Mapping[str, Any]
-) -> QueueEdit:
-    return QueueEdit(queue_id=queue_id, expected_version=version, base=seen, **wanted)
-
-
-def differences(row: ChangeSet) -> list[QueueDifference]:
-    """Return the items whose queue somebody changed since it was seen, field by field."""
-    items = [item for item in row.items.all() if item.queue_id is not None]
-    now = Queue.objects.in_bulk([item.queue_id for item in items if item.queue_id])
-    return [
-        difference(edit_of(item), now[item.queue_id])
-        for item in items
-        if item.queue_id in now and now[item.queue_id].version != item.expected_version
-    ]
-
-
-def _items(deed: Deed, row: ChangeSet, edits: Sequence[QueueEdit]) -> list[ChangeItem]:
-    """Turn edits into items, with the right to make them; note whom the change set concerns."""
-    if len(edits) > MOST_ITEMS:
-        raise Invalid([Problem("edits", "change_set_too_many", {"max": MOST_ITEMS})])
-    tree = read_tree(row.cluster_id) if edits else {}
-    chosen = require_editable(deed.actor, [one.queue_id for one in edits], tree)
-    require_once_and_no_root(chosen)
-    row.unit = _common_unit(chosen, tree)
-    items = []
-    for queue, one in zip(chosen, edits, strict=True):
-        # What the caller says it saw is not believed: a revert would write it.
-        seen = seen_of(queue)
-        if queue.version != one.expected_version:
-            known = difference(replace(one, base=None), queue)
-            seen |= {each.field: each.base for each in known.fields}
-        wanted = {name: value for name, value in one.given().items() if value != seen[name]}
-        if wanted:
-            items.append(_item(row, queue, one.expected_version, seen, wanted))
-    return items
-
-
-def _item(
-    row: ChangeSet, queue: Queue, version: int, seen: Mapping[str, Any], new: Mapping[str, Any]
-) -> ChangeItem:
-    return ChangeItem(
-        change_set=row,
-        queue=queue,
-        queue_name=queue.name,
-        expected_version=version,
-        old=dict(seen),
-        new=dict(new),
-    )
-
-
-def _common_unit(chosen: Sequence[Queue], tree: Tree) -> OrgUnit | None:
-    """Return the unit of the lowest queue above all of these; None: the root's."""
-    lines = []
-    for queue in chosen:
-        above: list[UUID] = []
-        parent = queue.parent
-        while parent is not None:
-            above.insert(0, parent.id)
-            parent = parent.parent
-        lines.append(above)
-    common: UUID | None = None
-    for level in zip(*lines, strict=False):
-        if len(set(level)) != 1:
-            break
-        common = level[0]
-    return tree[common].unit if common else None
-
-
-def _wanted(items: Iterable[ChangeItem]) -> dict[str, Any]:
-    return {"queues": {item.queue_name: item.new for item in items}}
-
-
-# --- rows -----------------------------------------------------------------------------------------
-
-
-def _rows() -> Any:
-    return ChangeSet.objects.select_for_update(of=("self",), no_key=True)
-
-
-def _lock(actor: Actor, change_set_id: UUID, expected_version: int | None = None) -> ChangeSet:
-    reading.load(actor, change_set_id)
-    row: ChangeSet | None = _rows().filter(id=change_set_id).first()
-    if row is None:
-        raise NotFound("change set")
-    if expected_version is not None and row.version != expected_version:
-        raise Conflict("version", {"expected": expected_version, "version": row.version})
-    return row
-
-
-def _require_right(actor: Actor, row: ChangeSet, items: Sequence[ChangeItem]) -> None:
-    """Ask for the right to change all its queues; an empty draft is its author's."""
-    queue_ids = [item.queue_id for item in items if item.queue_id is not None]
-    if queue_ids:
-        require_editable(actor, queue_ids, read_tree(row.cluster_id))
-    elif row.author_id != actor.user_id:
-        raise NotFound("change set")
-
-
-def _require_state(row: ChangeSet, allowed: Iterable[str], action: str) -> None:
-    if row.state not in set(allowed):
-        step = action.partition(".")[2].replace("_", " ")
-        raise Conflict("change_set_state", {"title": row.title, "state": row.state, "action": step})
-
-
 def _require_title(title: str) -> None:
     text = title.strip()
     if not 1 <= len(text) <= LONGEST_TITLE:
@@ -739,55 +631,6 @@ def _simulated(actor: Actor, row: ChangeSet, now: datetime) -> Preview:
 
 def _note_impact(row: ChangeSet, impact: Impact, now: datetime) -> None:
     row.impact, row.impact_at = asdict(impact), now
-
-
-def _begin_again(row: ChangeSet, *, state: str = State.DRAFT) -> None:
-    row.state = state
-    row.impact = row.impact_at = row.reviewer = row.reviewed_at = None
-    row.review_comment, row.problems = "", []
-
-
-def _take(
-    deed: Deed, change_set_id: UUID, allowed: Iterable[str], end: State, action: str
-) -> ChangeSet:
-    with transaction.atomic():
-        row = _lock(deed.actor, change_set_id)
-        _require_right(deed.actor, row, list(row.items.all()))
-        _require_state(row, allowed, action)
-        _step(deed, row, end, action)
-    return row
-
-
-def _step(deed: Deed, row: ChangeSet, end: State, action: str, **more: Any) -> None:
-    """Write the next state and the audit row of the step."""
-    before, row.state = row.state, end
-    _save(row)
-    _record(deed, action, row, {"state": before}, {"state": end, **more})
-
-
-def _save(row: ChangeSet) -> None:
-    row.version += 1
-    row.save()
-
-
-def _record(
-    deed: Deed,
-    action: str,
-    row: ChangeSet,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
-) -> None:
-    audit.record(
-        actor=deed.actor,
-        action=action,
-        subject=row,
-        before=before,
-        after=after,
-        unit=row.unit,
-        now=deed.now,
-        reason=deed.reason,
-        request_id=deed.request_id,
-    )
 
 
 def _problems_of(error: DomainError) -> list[Problem]:

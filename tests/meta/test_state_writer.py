@@ -11,7 +11,7 @@ WRITERS = {"scheduling/domain/job_work.py", "scheduling/domain/transitions.py"}
 EXEMPTIONS = {
     "scheduling/domain/queues.py": "a queue is closed for good once it is empty",
     "scheduling/domain/queue_rows.py": "a queue's state is its own small machine, not a job's",
-    "scheduling/domain/change_sets.py": "the steps of a plan for queues, no job's state",
+    "scheduling/domain/change_set_rows.py": "the steps of a plan for queues, no job's state",
     "scheduling/domain/nodes.py": "whether an agent is heard of is no transition of a job",
     "scheduling/domain/delayed_actions.py": "a timer's own waiting, done or dropped",
 }

@@ -16,7 +16,7 @@ from controlplane.api.base import ApiView
 from controlplane.api.fields import ReasonField, StrictSerializer
 from controlplane.api.schema import listing, problems
 from controlplane.api.v1.queues import MOST_EDITS, EditIn, edits_of_body, preview_document
-from scheduling.domain import change_sets
+from scheduling.domain import change_set_rows, change_sets
 from scheduling.domain.queries import change_sets as reading
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.models.change_set import ChangeSetState
@@ -114,7 +114,7 @@ class KeepIn(StrictSerializer):
     """A field that shall stay as others made it."""
 
     queue_id = serializers.UUIDField()
-    field = serializers.ChoiceField(list(change_sets.FIELDS))
+    field = serializers.ChoiceField(list(change_set_rows.FIELDS))
 
 
 class RebaseIn(StrictSerializer):
@@ -135,7 +135,7 @@ class ChangeSetView(ApiView):
             "items": ChangeItemOut(row.items.all(), many=True).data,
             "needs": need.value,
             "problems": row.problems,
-            "difference": errors.difference_of(change_sets.differences(row)),
+            "difference": errors.difference_of(change_set_rows.differences(row)),
         }
 
     def reply(self, change_set_id: UUID, status: int = 200) -> Response:

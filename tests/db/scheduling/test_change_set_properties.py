@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from scheduling.domain import change_sets
-from scheduling.domain.change_sets import seen_of
+from scheduling.domain.change_set_rows import seen_of
 from scheduling.domain.queue_changes import QueueEdit, check, read_tree
 from scheduling.models import ChangeItem, Queue
 from tenants.domain.access import SYSTEM

@@ -10,7 +10,7 @@ import pytest
 from django.conf import LazySettings
 from django.db import IntegrityError, transaction
 
-from scheduling.domain import change_sets, leases, queues
+from scheduling.domain import change_set_rows, change_sets, leases, queues
 from scheduling.domain.change_sets import Need, need_of
 from scheduling.domain.clock import database_now
 from scheduling.domain.queries import change_sets as reading
@@ -275,7 +275,7 @@ def test_conflict_shows_three_ways_and_rebase_settles_it(desk: Desk) -> None:
 
     with pytest.raises(Conflict, match="version"):
         desk.take(change_sets.validate, row)
-    found = change_sets.differences(reading.load(desk.manager, row.id))
+    found = change_set_rows.differences(reading.load(desk.manager, row.id))
     told = [
         (one.field, one.base, one.theirs, one.yours, one.is_contested) for one in found[0].fields
     ]
@@ -438,7 +438,8 @@ def test_revert_brings_back_exactly_what_was(desk: Desk) -> None:
     """All fields of all queues are as before; other fields that changed since stay."""
     speech, robots = desk.rivals.speech, desk.rivals.robots
     before = {
-        queue.id: change_sets.seen_of(Queue.objects.get(id=queue.id)) for queue in (speech, robots)
+        queue.id: change_set_rows.seen_of(Queue.objects.get(id=queue.id))
+        for queue in (speech, robots)
     }
     row = desk.draft(
         desk.edit(speech, weight=3, lend_min=False, policy="fifo", max={GPU: 8000}),
@@ -452,7 +453,9 @@ def test_revert_brings_back_exactly_what_was(desk: Desk) -> None:
 
     undo = desk.take(change_sets.revert, row)
 
-    after = {queue_id: change_sets.seen_of(Queue.objects.get(id=queue_id)) for queue_id in before}
+    after = {
+        queue_id: change_set_rows.seen_of(Queue.objects.get(id=queue_id)) for queue_id in before
+    }
     assert undo.state == State.APPLIED
     assert after == before | {robots.id: before[robots.id] | {"weight": 5}}
 
@@ -470,7 +473,7 @@ def test_contested_revert_is_left_as_a_draft(desk: Desk) -> None:
     undo = desk.take(change_sets.revert, row)
 
     row.refresh_from_db()
-    found = change_sets.differences(reading.load(desk.manager, undo.id))
+    found = change_set_rows.differences(reading.load(desk.manager, undo.id))
     assert [(one.base, one.theirs, one.yours) for one in found[0].fields] == [(3, 7, 1)]
     assert (undo.state, row.state, desk.weight()) == (State.DRAFT, State.APPLIED, 7)
 
