@@ -136,6 +136,11 @@ class HostMachine:
         if lock is None:
             self._spawn(self._watch_adopted(attempt, listener))
             return
+        if attempt.read(records.EXIT) is not None:
+            # It ended after the agent had looked and before the lock was free: its end stands.
+            os.close(lock)
+            self._report_exit(attempt, listener)
+            return
         was_started = self._was_started(attempt)
         has_all = attempt.launch is not None and not attempt.launch.are_secrets_left_out
         if not was_started and has_all:

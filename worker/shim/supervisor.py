@@ -203,18 +203,23 @@ class Supervisor:
                 self.kill_at = time.monotonic() + TICK_SECONDS
 
     def _take_signals(self, numbers: set[int]) -> None:
-        if signal.SIGTERM in numbers:
-            self._look_for_stop(is_told=True)
         self._reap()
+        if signal.SIGTERM in numbers and self.main_status is None:
+            self._look_for_stop(is_told=True)
 
     def _tick(self, now: float) -> None:
         """Look at what may have changed without a signal: lease, stop file, time limit."""
         self._read_lease()
+        # After a pause of the whole machine it may have ended by itself, which is no lapse.
+        self._reap()
+        if self.main_status is not None:
+            return
         if linux.boot_seconds() > self.deadline:
             if self.reason != LEASE_LAPSED:
                 self.reason = LEASE_LAPSED
                 self.message = "no contact with the control plane until the lease ran out"
                 self.kill_at = now
+                self._signal_all(signal.SIGKILL)
             return
         self._look_for_stop(is_told=False)
         if self.time_limit_at is not None and now >= self.time_limit_at and not self.is_ending:
