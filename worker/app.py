@@ -42,6 +42,7 @@ django.setup()
 
 from django.conf import settings  # noqa: E402 -- Django first
 
+from worker.loops.base import forget_alone  # noqa: E402 -- Django first
 from worker.loops.stopping import STOPPING  # noqa: E402 -- Django first
 
 SHORT_QUEUE = "celery"
@@ -105,6 +106,12 @@ app.conf.update(
 def _tell_loops(**_: object) -> None:
     """Ask the loops of this worker to give their leases back and end."""
     STOPPING.set()
+
+
+@signals.worker_ready.connect
+def _offer_standby(**_: object) -> None:
+    """Let beat look for somebody to stand by: this worker may be the second one."""
+    forget_alone()
 
 
 @signals.setup_logging.connect

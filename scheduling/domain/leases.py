@@ -108,3 +108,12 @@ def holder_of(scope: str) -> str:
     """Return who holds the lease, or held it last; empty if nobody ever did."""
     found = Lease.objects.filter(scope=scope).values_list("holder", flat=True).first()
     return found or ""
+
+
+def is_anyone_else(*, prefix: str, within_seconds: float) -> bool:
+    """Tell whether a holder whose name begins otherwise holds a lease, or did so until lately."""
+    statement = """
+        SELECT 1 FROM scheduling_lease WHERE NOT starts_with(holder, %(prefix)s)
+            AND expires_at > clock_timestamp() - %(within)s * interval '1 second' LIMIT 1
+    """
+    return _one(statement, {"prefix": prefix, "within": within_seconds}) is not None

@@ -35,6 +35,9 @@ STANDBY_SECONDS = 60.0
 STANDBY_LOOK_SECONDS = 0.25
 PAUSE_AFTER_ERROR_SECONDS = 0.5
 STANDBY_PREFIX = "standby:"
+ALONE_KEY = "terrace:loops:alone"
+"""In Redis while the only worker for loops holds all of them: nobody could stand by."""
+ALONE_SECONDS = 10
 
 
 class Outcome(StrEnum):
@@ -169,7 +172,10 @@ def stand_by(scope: str) -> HeldLease | None:
     lease = _acquire(scope, ttl)
     if lease is not None:
         return lease
-    if leases.holder_of(scope).startswith(f"{worker_name()}:"):
+    own = f"{worker_name()}:"
+    if leases.holder_of(scope).startswith(own):
+        if not leases.is_anyone_else(prefix=own, within_seconds=STANDBY_SECONDS):
+            _note_alone()
         return None
     place = _acquire(STANDBY_PREFIX + scope, ttl)
     if place is None:
@@ -259,14 +265,33 @@ def _turns(loop: Loop, lease: HeldLease) -> Outcome:
     return Outcome.STOPPED
 
 
+def _note_alone() -> None:
+    """Tell beat that there is no second worker, so that it need not send starts in vain."""
+    try:
+        with broker() as client:
+            client.set(ALONE_KEY, worker_name(), ex=ALONE_SECONDS)
+    except redis.RedisError as error:
+        log.info("alone_not_noted", error=str(error))
+
+
+def forget_alone() -> None:
+    """Let beat send starts again at once: a worker has come, and may stand by."""
+    try:
+        with broker() as client:
+            client.delete(ALONE_KEY)
+    except redis.RedisError as error:  # it runs out by itself
+        log.info("alone_not_forgotten", error=str(error))
+
+
+def broker() -> redis.Redis:
+    """Return a client of Redis that waits a second at most; close it after use."""
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0)
+
+
 def broker_answers() -> bool:
     """Tell whether Redis takes a message now."""
-    client = redis.Redis.from_url(
-        settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0
-    )
     try:
-        return bool(client.ping())
+        with broker() as client:
+            return bool(client.ping())
     except redis.RedisError:
         return False
-    finally:
-        client.close()

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import redis
 from celery import Task
-from django.conf import settings
 
 from scheduling.domain import forecasts, leases, retention
 from scheduling.domain.clock import database_now
 from scheduling.domain.launches import scheduler_scope
 from scheduling.models import Cluster
 from worker.app import LOOPS_QUEUE, app
-from worker.loops.base import STANDBY_PREFIX
+from worker.loops.base import ALONE_KEY, STANDBY_PREFIX, broker
 from worker.loops.reconcile import SCOPE as RECONCILE
 from worker.loops.relay import SCOPE as RELAY
 from worker.tasks.loops import reconcile, relay, schedule
@@ -33,10 +31,13 @@ def start_missing_loops() -> None:
     """Queue each loop whose lease nobody holds; once all run, some to stand by for each.
 
     Nothing is added to what nobody has taken yet: a worker that comes back begins with what waits,
-    and need not first throw away what was queued each second while it was away.
+    and need not first throw away what was queued each second while it was away. Nobody is sent to
+    stand by while the only worker has said that it is alone.
     """
-    if loops_waiting():
-        return
+    with broker() as client:
+        if client.llen(LOOPS_QUEUE):
+            return
+        is_alone = bool(client.exists(ALONE_KEY))
     loops: list[tuple[str, Task[Any, Any], tuple[str, ...]]] = [
         (RELAY, relay, ()),
         (RECONCILE, reconcile, ()),
@@ -46,7 +47,7 @@ def start_missing_loops() -> None:
         ),
     ]
     missing = [(task, args) for scope, task, args in loops if not leases.is_held(scope)]
-    if not missing:
+    if not missing and not is_alone:
         missing = [
             (task, args)
             for scope, task, args in loops
@@ -55,15 +56,6 @@ def start_missing_loops() -> None:
         ]
     for task, args in missing:
         task.apply_async(args=args)
-
-
-def loops_waiting() -> int:
-    """Return how many starts of loops no worker has taken yet."""
-    client = redis.Redis.from_url(
-        settings.REDIS_URL, socket_timeout=1.0, socket_connect_timeout=1.0
-    )
-    with client:
-        return int(client.llen(LOOPS_QUEUE))
 
 
 @app.task(name="worker.tasks.foretell_starts")
