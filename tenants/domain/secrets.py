@@ -62,7 +62,10 @@ def create_secret(
     reason: str = "",
     request_id: str = "",
 ) -> Secret:
-    """Make a secret of a unit; who submits jobs there makes own ones, its administrators any.
+    """Make a secret of a unit.
+
+    Who submits jobs there makes own ones and shares them; only an administrator puts a shared one
+    before another that jobs of the unit get from above.
 
     Raises:
         Denied, NotFound: the actor may not make secrets there.
@@ -70,6 +73,8 @@ def create_secret(
         Conflict: the unit is archived, or the installation has no key.
     """
     _require_edit(actor, unit_id, actor.user_id)
+    if new.is_shared and not may(actor, Verb.SECRET_EDIT, unit_id) and _is_given(unit_id, new.name):
+        raise refusal(actor, Verb.SECRET_EDIT, unit_id)
     _check_name(new.name)
     values = check_values(new.kind, new.values)
     keyring = _keyring()
@@ -241,6 +246,12 @@ def _require_edit(actor: Actor, unit_id: UUID, owner_id: UUID | None) -> None:
     if may(actor, Verb.SECRET_USE, unit_id):
         raise refusal(actor, Verb.SECRET_EDIT, unit_id)
     require(actor, Verb.SECRET_EDIT, unit_id, what="secret")
+
+
+def _is_given(unit_id: UUID, name: str) -> bool:
+    """Tell whether a shared secret of this name comes to the unit's jobs from above."""
+    shared = Secret.objects.filter(name=name, is_shared=True, revoked_at__isnull=True)
+    return shared.filter(unit__in=_above([unit_id])).exclude(unit=unit_id).exists()
 
 
 def _to_change(actor: Actor, secret_id: UUID, expected_version: int) -> Secret:

@@ -117,6 +117,18 @@ def test_only_owner_and_administrators_change_a_shared_secret(people: People) ->
         )
 
 
+def test_nobody_but_an_administrator_shares_before_another(people: People) -> None:
+    """Bob cannot put values of his into colleagues' jobs under a name that Alice gave a meaning."""
+    make(people, people.alice, people.lab)
+
+    with pytest.raises(Denied):
+        make(people, people.bob, people.vision)
+
+    assert make(people, people.bob, people.vision, is_shared=False).owner == people.bob
+    assert make(people, people.bob, people.vision, name="other").is_shared
+    assert make(people, people.alice, people.vision).is_shared
+
+
 def test_nearest_secret_counts_and_in_one_unit_ones_own(people: People) -> None:
     """A name means the nearest unit's secret; beside a shared one the owner's own."""
     make(people, people.alice, people.lab, values={"K": b"of the tenant"})
