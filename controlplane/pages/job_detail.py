@@ -8,6 +8,7 @@ from uuid import UUID
 
 import yaml
 from django.http import HttpResponse, StreamingHttpResponse
+from django.shortcuts import render
 from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext_lazy
@@ -50,11 +51,18 @@ TAB_KEYS = {"job_why": "w", "job_logs": "l"}
 """Tab -> the letter that opens it."""
 
 
-def _render(
-    request: PageRequest, job: Job, tab: str, template: str, context: Mapping[str, object]
+def _render(  # noqa: PLR0913 -- what a page of a job is made of
+    request: PageRequest,
+    job: Job,
+    tab: str,
+    template: str,
+    context: Mapping[str, object],
+    *,
+    header: Mapping[str, object] | None = None,
 ) -> HttpResponse:
+    """Render a tab below the job's header, read here unless it is at hand."""
     full = {
-        **fragments.job_header_of(request.actor, job),
+        **(header or fragments.job_header_of(request.actor, job)),
         "tabs": [
             (reverse(f"pages:{name}", args=[job.id]), label, name == tab, TAB_KEYS.get(name, ""))
             for name, label in TABS
@@ -161,15 +169,30 @@ def metrics(request: PageRequest, job_id: UUID) -> HttpResponse:
 
 @page
 def why(request: PageRequest, job_id: UUID) -> HttpResponse:
-    """Show the explain ladder: the first rung that fails is the headline."""
+    """Show why it waits as the last cycle said; what would start it is worked out after that."""
     job = job_queries.load_job(request.actor, job_id)
-    at = now()
-    found = explain.explain_job(request.actor, job, now=at)
+    header = fragments.job_header_of(request.actor, job)
+    context: dict[str, object] = {"ladder": explain.told(job).ladder}
+    if header["forecast"] is not None:
+        context["calibration"] = forecasts.calibration(
+            job.queue.cluster_id, since=now() - CALIBRATED
+        )
+    return _render(request, job, "job_why", "jobs/why.html", context, header=header)
+
+
+@page
+def why_now(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Plan the cluster as it is now: every rung with its numbers, and what would start the job."""
+    job = job_queries.load_job(request.actor, job_id)
+    found = explain.explain_job(request.actor, job, now=now())
     context = {
+        "job": job,
         "ladder": found.ladder,
+        "is_planned": True,
         "changes": [(explain.code_of(one), one.params) for one in found.changes],
-        "calibration": forecasts.calibration(job.queue.cluster_id, since=at - CALIBRATED),
     }
+    if request.htmx:
+        return render(request, "jobs/_why.html", context)
     return _render(request, job, "job_why", "jobs/why.html", context)
 
 

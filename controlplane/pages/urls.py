@@ -61,6 +61,7 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/logs/download/", job_detail.log_download, name="job_log_download"),
     path("jobs/<uuid:job_id>/metrics/", job_detail.metrics, name="job_metrics"),
     path("jobs/<uuid:job_id>/why/", job_detail.why, name="job_why"),
+    path("jobs/<uuid:job_id>/why/now/", job_detail.why_now, name="job_why_now"),
     path("jobs/<uuid:job_id>/spec/", job_detail.spec, name="job_spec"),
     path("jobs/<uuid:job_id>/events/", job_detail.events, name="job_events"),
     path("jobs/<uuid:job_id>/files/", job_detail.files, name="job_files"),

@@ -62,19 +62,24 @@ def make(*, cluster_id: UUID, now: datetime) -> int:
     note_starts(cluster_id)
     if not Job.objects.filter(queue__cluster_id=cluster_id, phase=JobPhase.PENDING).exists():
         return 0
-    cache, _, lock = WARM.of(cluster_id)  # a large cluster is not read anew each time
-    with lock:
-        snapshot = cache.refresh(cluster_id, now)
+    warm = WARM.of(cluster_id)  # a large cluster is not read anew each time
+    with warm.lock:
+        snapshot = warm.read(cluster_id, now)
     plays, cycles = _budget(cluster_id, now)
     run_times = _run_times(snapshot, now)
-    found = forecast(
-        snapshot,
-        run_times,
-        config=configuration_of(cluster_id),
-        plays=plays,
-        horizon_seconds=HORIZON.total_seconds(),
-        most_cycles=cycles,
-    )
+    config = configuration_of(cluster_id)
+
+    def play(sound: Snapshot) -> dict[str, Forecast]:
+        return forecast(
+            sound,
+            run_times,
+            config=config,
+            plays=plays,
+            horizon_seconds=HORIZON.total_seconds(),
+            most_cycles=cycles,
+        )
+
+    found = warm.ask(snapshot, config, play)
     basis = Counter(run_times[job.key].basis.value for job in snapshot.jobs if job.key in run_times)
     learnt = _learnt(cluster_id, now)
     stretched = {STRETCHED: [learnt.p50, learnt.p90]} if learnt.outcomes else {}

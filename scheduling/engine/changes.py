@@ -14,7 +14,8 @@ import numpy as np
 
 from scheduling.engine.actions.evicting import Search, gather
 from scheduling.engine.actions.serving import place_job, standing_reason
-from scheduling.engine.cycle import plan, run
+from scheduling.engine.cycle import close, plan, run
+from scheduling.engine.explain import Ladder, ladder_of
 from scheduling.engine.journal import Claim, EntryKind, Unit
 from scheduling.engine.session import Session, Statement
 from scheduling.engine.tables import PODS_DIM, Memo
@@ -74,6 +75,36 @@ def smallest_changes(
     Raises: KeyError if the snapshot has no such job.
     """
     session = run(snapshot, config, memo=memo)
+    return _changes(session, job_key, memo=memo, queues=queues, most=most)
+
+
+def why(
+    snapshot: Snapshot,
+    config: Config,
+    job_key: str,
+    *,
+    memo: Memo | None = None,
+    queues: Collection[str] | None = None,
+    most: int = 1,
+) -> tuple[Ladder, tuple[Change, ...]]:
+    """Return what `explain` and `smallest_changes` do, from one cycle instead of two.
+
+    Raises: KeyError if the snapshot has no such job.
+    """
+    session = run(snapshot, config, memo=memo)
+    ladder = ladder_of(session, close(session), job_key)
+    return ladder, _changes(session, job_key, memo=memo, queues=queues, most=most)
+
+
+def _changes(
+    session: Session,
+    job_key: str,
+    *,
+    memo: Memo | None,
+    queues: Collection[str] | None,
+    most: int,
+) -> tuple[Change, ...]:
+    """Return what `smallest_changes` does; the session has run and is used up."""
     row = session.tables.rows[job_key]
     if any(e.job.key == job_key and e.kind is not EntryKind.EVICT for e in session.journal):
         return ()
@@ -87,8 +118,8 @@ def smallest_changes(
             break
         if change.kind in found:
             continue
-        changed = apply_change(snapshot, job_key, change)
-        if any(b.job == job_key for b in plan(changed, config, memo=memo).binds):
+        changed = apply_change(session.snapshot, job_key, change)
+        if any(b.job == job_key for b in plan(changed, session.config, memo=memo).binds):
             found[change.kind] = change
     return tuple(found.values())
 

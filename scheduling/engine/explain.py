@@ -69,10 +69,7 @@ def explain(
 
     Raises: KeyError if the snapshot has no such job.
     """
-    session, plan = _run(snapshot, config, memo)
-    if job_key not in session.tables.rows:
-        raise KeyError(job_key)
-    return _ladder(session, plan, job_key)
+    return ladder_of(*_run(snapshot, config, memo), job_key)
 
 
 def fits(snapshot: Snapshot, config: Config, job: Job, *, memo: Memo | None = None) -> Fit:
@@ -92,7 +89,7 @@ def fits(snapshot: Snapshot, config: Config, job: Job, *, memo: Memo | None = No
         fits_now=bool(binds),
         waits_for_evictions=any(p.job == key for p in plan.pipelined),
         binds=binds,
-        ladder=_ladder(session, plan, key),
+        ladder=ladder_of(session, plan, key),
     )
 
 
@@ -101,9 +98,26 @@ def _run(snapshot: Snapshot, config: Config, memo: Memo | None) -> tuple[Session
     return session, close(session)
 
 
-def _ladder(session: Session, plan: Plan, key: str) -> Ladder:
+def told(job_key: str, headline: Reason | None) -> Ladder:
+    """Return the ladder that a reason alone tells: which rung fails, without the others' facts."""
+    return Ladder(job_key, _rungs(headline, {}), headline)
+
+
+def ladder_of(session: Session, plan: Plan, key: str) -> Ladder:
+    """Return the ladder of a job from a session that has run and its plan.
+
+    Raises: KeyError if its snapshot has no such job.
+    """
+    if key not in session.tables.rows:
+        raise KeyError(key)
     headline = plan.job_reasons.get(key)
     job = session.view(key)
+    facts = {} if job is None else {name: tell(session, job) for name, tell in FACTS.items()}
+    starts = sum(b.job == key for b in plan.binds)
+    return Ladder(key, _rungs(headline, facts), headline, starts)
+
+
+def _rungs(headline: Reason | None, facts: Mapping[str, Mapping[str, object]]) -> tuple[Rung, ...]:
     rungs = []
     is_failed = False
     for name, codes in RUNGS:
@@ -112,9 +126,8 @@ def _ladder(session: Session, plan: Plan, key: str) -> Ladder:
             RungState.FAILED if fails else RungState.NOT_REACHED if is_failed else RungState.PASSED
         )
         is_failed = is_failed or fails
-        facts = FACTS[name](session, job) if job is not None and name in FACTS else {}
-        rungs.append(Rung(name, state, headline if fails else None, facts))
-    return Ladder(key, tuple(rungs), headline, sum(b.job == key for b in plan.binds))
+        rungs.append(Rung(name, state, headline if fails else None, facts.get(name, {})))
+    return tuple(rungs)
 
 
 def _queue_facts(session: Session, job: JobView) -> dict[str, object]:
@@ -191,4 +204,14 @@ FACTS = {
     "nodes": _node_facts,
 }
 
-__all__ = ["Fit", "Ladder", "ReasonCode", "Rung", "RungState", "explain", "fits"]
+__all__ = [
+    "Fit",
+    "Ladder",
+    "ReasonCode",
+    "Rung",
+    "RungState",
+    "explain",
+    "fits",
+    "ladder_of",
+    "told",
+]

@@ -1,35 +1,48 @@
 """Why a job waits, what would start it, and whether one would fit.
 
-The engine's own answers on the rows as they are now. A snapshot is read for each question; a small
-warm cache by cluster keeps what has not changed, so that the next question reads only news.
+`told` repeats what the last cycle said, at no cost; the others are the engine's own answers on the
+rows as they are now. A snapshot is read for each question; a warm cache by cluster keeps what has
+not changed, so that the next question reads only news, and answers are given again for a while.
+A job that makes planning fail is left out, as the scheduler's loop leaves it out.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID, uuid4
 
-from scheduling.domain import placement_rules
+from scheduling.domain import placement_rules, quarantine
 from scheduling.domain.cycles import configuration_of
 from scheduling.domain.image_rules import Rule, rules_of, runtime_wanted
 from scheduling.domain.jobs import priority_of, request_of
 from scheduling.domain.queries.redaction import redact_fit, redact_ladder, redacted
 from scheduling.domain.snapshot import SnapshotCache
+from scheduling.engine import changes
 from scheduling.engine import explain as engine_explain
 from scheduling.engine import types as engine
-from scheduling.engine.changes import Change, smallest_changes
+from scheduling.engine.changes import Change
 from scheduling.engine.explain import Fit, Ladder
+from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.tables import Memo
+from scheduling.engine.types import Config
 from scheduling.lifecycle.states import SCHEDULABLE_PHASES
 from scheduling.models import Job, Queue
 from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.domain import access
 from tenants.domain.access import Actor, Verb
 
-MOST = 3
+MOST_CHANGES = 3
 """Changes that are shown, one of a kind."""
+
+KEPT_SECONDS = 10.0
+"""An answer is given again for so long, if nothing but the clock has changed."""
+
+CODES = frozenset(str(code) for code in ReasonCode)
+"""What a cycle says of a job that waits; other codes in its row are not a cycle's."""
 
 PLACED_BY = {
     "name",
@@ -44,27 +57,99 @@ PLACED_BY = {
 """What `placement_rules` reads of a role."""
 
 
-class _Warm:
-    """The snapshots of this process, each used by one thread at a time."""
+@dataclass(slots=True)
+class Warm:
+    """What this process keeps of a cluster; used by one thread at a time, under `lock`."""
+
+    cache: SnapshotCache = field(default_factory=SnapshotCache)
+    memo: Memo = field(default_factory=Memo)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    poison: engine.Job | None = None
+    """The job that made planning fail lately; left out as long as its rows have not changed."""
+    answers: dict[Asked, Found] = field(default_factory=dict)
+    """What was found in `answered`, as far as it was asked."""
+    answered: tuple[engine.Snapshot, Config] | None = None
+
+    def read(self, cluster_id: UUID, now: datetime) -> engine.Snapshot:
+        """Return the snapshot of now without the job that is known to make planning fail."""
+        snapshot = self.cache.refresh(cluster_id, now)
+        if self.poison is None:
+            return snapshot
+        rest = tuple(job for job in snapshot.jobs if job is not self.poison)
+        if len(rest) == len(snapshot.jobs):
+            self.poison = None  # changed, or gone
+        return replace(snapshot, jobs=rest)
+
+    def ask(
+        self, snapshot: engine.Snapshot, config: Config, question: Callable[[engine.Snapshot], T]
+    ) -> T:
+        """Ask something of a snapshot; where a job makes planning fail, of the rest without it.
+
+        Raises:
+            Exception: what planning raises where no single job is to blame.
+        """
+        try:
+            return question(snapshot)
+        except Exception:  # noqa: BLE001 -- whatever a job makes planning raise; else raised again
+            self.memo = Memo()
+            sound = quarantine.plan(snapshot, config)
+            self.poison = sound.poison
+            return question(sound.snapshot)
+
+    def why(self, snapshot: engine.Snapshot, config: Config, asked: Asked) -> Found | None:
+        """Return why a job waits and what would start it, kept until something changes.
+
+        None if the snapshot has no such job.
+        """
+        key, queues = asked
+        if all(job.key != key for job in snapshot.jobs):
+            return None
+        last = self.answered
+        if last is None or not _is_same(last, (snapshot, config)):
+            self.answered, self.answers = (snapshot, config), {}
+        if asked not in self.answers:
+            self.answers[asked] = changes.why(
+                snapshot, config, key, memo=self.memo, queues=queues, most=MOST_CHANGES
+            )
+        return self.answers[asked]
+
+
+T = TypeVar("T")
+Asked = tuple[str, frozenset[str] | None]
+"""A job and the queues that may be proposed; None: all."""
+Found = tuple[Ladder, tuple[Change, ...]]
+
+
+def _is_same(one: tuple[engine.Snapshot, Config], other: tuple[engine.Snapshot, Config]) -> bool:
+    """Whether two snapshots differ by a few seconds only."""
+    (before, old), (after, new) = one, other
+    is_recent = 0 <= after.now - before.now < KEPT_SECONDS
+    return (
+        is_recent
+        and old == new
+        and before == replace(after, now=before.now, version=before.version)
+    )
+
+
+class _Warmed:
+    """What this process keeps, by cluster."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._caches: dict[UUID, tuple[SnapshotCache, Memo, threading.Lock]] = {}
+        self._kept: dict[UUID, Warm] = {}
 
-    def of(self, cluster_id: UUID) -> tuple[SnapshotCache, Memo, threading.Lock]:
-        """Return the cache of a cluster and the lock under which it is used."""
+    def of(self, cluster_id: UUID) -> Warm:
+        """Return what is kept of a cluster."""
         with self._lock:
-            if cluster_id not in self._caches:
-                self._caches[cluster_id] = (SnapshotCache(), Memo(), threading.Lock())
-            return self._caches[cluster_id]
+            return self._kept.setdefault(cluster_id, Warm())
 
     def forget(self) -> None:
         """Forget everything: another database, as in tests."""
         with self._lock:
-            self._caches.clear()
+            self._kept.clear()
 
 
-WARM = _Warm()
+WARM = _Warmed()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +159,19 @@ class Why:
     ladder: Ladder | None = None
     """None if the job does not wait."""
     changes: tuple[Change, ...] = ()
+
+
+def told(job: Job) -> Why:
+    """Return what is in the row of a job at hand, whose reason the reader may see: no question.
+
+    Which rung fails, without facts; no rungs where it is no cycle's reason, or there is none yet.
+    """
+    if not _waits(job):
+        return Why()
+    reason = engine.Reason(job.reason_code, job.reason_params) if job.reason_code else None
+    if job.reason_code in CODES:
+        return Why(engine_explain.told(str(job.id), reason))
+    return Why(Ladder(str(job.id), (), reason))
 
 
 def explain_job(actor: Actor, job: Job, *, now: datetime) -> Why:
@@ -86,29 +184,32 @@ def explain_job(actor: Actor, job: Job, *, now: datetime) -> Why:
         NotFound: the actor does not see the job.
     """
     access.require(actor, Verb.JOB_READ, job.unit_id, owner_id=job.owner_id, what="job")
-    if job.phase not in SCHEDULABLE_PHASES or not job.tasks_pending:
+    if not _waits(job):
         return Why()
     cluster_id = job.queue.cluster_id
     own = access.reads(actor, Verb.JOB_CREATE)
-    queues: set[str] | None = None  # all of them
+    queues: frozenset[str] | None = None  # all of them
     if not own.sees_everything:
         seen = Queue.objects.visible_to(own).filter(cluster_id=cluster_id)
-        queues = set(seen.values_list("name", flat=True))
-    cache, memo, lock = WARM.of(cluster_id)
-    with lock:
-        snapshot = cache.refresh(cluster_id, now)
-        config, key = configuration_of(cluster_id), str(job.id)
-        try:
-            ladder = engine_explain.explain(snapshot, config, key, memo=memo)
-            found = smallest_changes(snapshot, config, key, memo=memo, queues=queues, most=MOST)
-        except KeyError:
-            return Why()
+        queues = frozenset(seen.values_list("name", flat=True))
+    warm = WARM.of(cluster_id)
+    asked = (str(job.id), queues)
+    with warm.lock:
+        snapshot, config = warm.read(cluster_id, now), configuration_of(cluster_id)
+        answer = warm.ask(snapshot, config, lambda sound: warm.why(sound, config, asked))
+    if answer is None:
+        return told(job)  # set aside, or gone meanwhile
+    ladder, found = answer
     scope = access.reads(actor, Verb.JOB_READ)
     shown = redacted(scope, [one.params for one in found], own_queues=queues or ())
     return Why(
         redact_ladder(scope, ladder, own_queue=job.queue.name),
         tuple(replace(one, params=params) for one, params in zip(found, shown, strict=True)),
     )
+
+
+def _waits(job: Job) -> bool:
+    return job.phase in SCHEDULABLE_PHASES and bool(job.tasks_pending)
 
 
 def code_of(change: Change) -> str:
@@ -123,11 +224,16 @@ def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
     queue = visible.filter(name=spec.queue).select_related("unit").order_by("created_at").first()
     if queue is None:
         return None
-    cache, memo, lock = WARM.of(queue.cluster_id)
+    warm = WARM.of(queue.cluster_id)
     job = _asked(spec, queue, actor.user_id, now)
-    with lock:
-        snapshot = cache.refresh(queue.cluster_id, now)
-        found = engine_explain.fits(snapshot, configuration_of(queue.cluster_id), job, memo=memo)
+    with warm.lock:
+        snapshot = warm.read(queue.cluster_id, now)
+        config = configuration_of(queue.cluster_id)
+        found = warm.ask(
+            snapshot,
+            config,
+            lambda sound: engine_explain.fits(sound, config, job, memo=warm.memo),
+        )
     return redact_fit(access.reads(actor, Verb.JOB_READ), found, own_queue=queue.name)
 
 

@@ -98,7 +98,13 @@ def test_api_names_no_job_of_another_tenant(behind: Site, as_user: As, address: 
     assert leaks(behind, roots) == [str(behind.charlies.id), NAME, "mill"]
 
 
-PAGES = ("/jobs/", "/jobs/{id}/", "/jobs/{id}/tasks/", "/jobs/{id}/tasks/worker/0/")
+PAGES = (
+    "/jobs/",
+    "/jobs/{id}/",
+    "/jobs/{id}/why/",
+    "/jobs/{id}/tasks/",
+    "/jobs/{id}/tasks/worker/0/",
+)
 
 
 @pytest.mark.parametrize("address", [*PAGES, "/jobs/{id}/events/", "/"])
@@ -182,7 +188,7 @@ def test_why_page_names_no_job_of_another_tenant(reserved: Site) -> None:
     client = Client()
     client.force_login(reserved.people.bob)
 
-    text = client.get(f"/jobs/{reserved.bobs.id}/why/").content.decode()
+    text = client.get(f"/jobs/{reserved.bobs.id}/why/now/").content.decode()
 
     assert "jobs that waited too long (1" in text
     assert leaks(reserved, text) == []

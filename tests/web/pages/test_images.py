@@ -255,7 +255,7 @@ def test_unserved_image_leads_to_the_table(
     job.spec["roles"][0]["image"] = image
     job.save(update_fields=["spec"])
 
-    text = browse(site.people.bob).get(f"/jobs/{job.id}/why/").content.decode()
+    text = browse(site.people.bob).get(f"/jobs/{job.id}/why/now/").content.decode()
 
     assert (f'<a href="{PATH}"' in text) == has_link
 

@@ -33,7 +33,7 @@ LISTS = (
     "/profile/",
     "/changes/",
 )
-TABS = ("", "tasks/", "timeline/", "logs/", "metrics/", "spec/", "events/", "files/")
+TABS = ("", "tasks/", "timeline/", "logs/", "metrics/", "spec/", "events/", "files/", "why/")
 MOST = 15
 
 

@@ -70,6 +70,7 @@ SHOWN_TO_ROOT = {
     "cluster/nodes/<str:name>/",
     "jobs/<uuid:job_id>/",
     "jobs/<uuid:job_id>/why/",
+    "jobs/<uuid:job_id>/why/now/",
     "jobs/<uuid:job_id>/events/",
     "jobs/<uuid:job_id>/tasks/",
     "ops/",

@@ -37,7 +37,7 @@ DEARER = {
     "changes/<uuid:change_set_id>/effect/": (40, REHEARSAL),
     "queues/<path:name>/retire/": (18, ONE_OFF),
     "queues/<path:name>/sharing/": (17, ONE_OFF),
-    "jobs/<uuid:job_id>/why/": (30, WHOLE_CLUSTER),
+    "jobs/<uuid:job_id>/why/now/": (30, WHOLE_CLUSTER),
     "api/v1/jobs/<uuid:job_id>/explain": (30, WHOLE_CLUSTER),
 }
 """Address -> how often it may ask, and why more often than others."""

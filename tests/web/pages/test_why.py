@@ -1,0 +1,196 @@
+"""Why a job waits: at once what the last cycle said, then what the cluster says now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.test import Client
+from django.utils.html import escape
+
+from scheduling.domain import forecasts
+from scheduling.domain.clock import database_now
+from scheduling.domain.queries import explain
+from scheduling.domain.wording import sentence
+from scheduling.engine import changes, cycle
+from scheduling.engine import explain as engine_explain
+from scheduling.engine.session import Session
+from scheduling.engine.types import Snapshot
+from scheduling.models import Job, StartForecast
+from tenants.models import User
+from tests.factories.demo import make_job
+from tests.web.pages.conftest import Site
+
+Browse = Callable[[User], Client]
+SAID = {"min_available": 9, "ready": 0, "placeable": 8, "role": "worker"}
+LATER = "Work out what would start it now"
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    """Begin and end with nothing kept of another test's database."""
+    explain.WARM.forget()
+    yield
+    explain.WARM.forget()
+
+
+@pytest.fixture
+def waiting(site: Site) -> Job:
+    """Bob's job asks for more than the node has, and the last cycle said so."""
+    job = make_job(site.robots, site.people.bob, "large", site.now, replicas=9)
+    Job.objects.filter(id=job.id).update(
+        reason_code="gang_incomplete",
+        reason_params=SAID,
+    )
+    return job
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
+    """Return the snapshots of which cycles were run since."""
+    seen: list[Snapshot] = []
+    run = cycle.run
+
+    def counted(snapshot: Snapshot, *args: object, **kwargs: object) -> Session:
+        seen.append(snapshot)
+        return run(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
+
+    for module in (cycle, changes, engine_explain):
+        monkeypatch.setattr(module, "run", counted)
+    return seen
+
+
+@pytest.fixture
+def poison(site: Site, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """Charlie's job makes every cycle raise that sees it."""
+    run = cycle.run
+    key = str(site.charlies.id)
+
+    def failing(snapshot: Snapshot, *args: object, **kwargs: object) -> Session:
+        if any(job.key == key for job in snapshot.jobs):
+            raise KeyError("a bug")
+        return run(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
+
+    for module in (cycle, changes, engine_explain):
+        monkeypatch.setattr(module, "run", failing)
+    return site.charlies
+
+
+def states(client: Client, path: str) -> dict[str, str]:
+    """Return the rungs of a page by name."""
+    ladder = client.get(path).context["ladder"]
+    return {rung.name: str(rung.state) for rung in ladder.rungs}
+
+
+def test_page_repeats_the_last_cycle_and_runs_none(
+    site: Site, browse: Browse, waiting: Job, runs: list[Snapshot]
+) -> None:
+    """The rung that failed and its words are there at once; the rest is asked for after it."""
+    client = browse(site.people.bob)
+
+    page = client.get(f"/jobs/{waiting.id}/why/")
+
+    assert runs == []
+    assert states(client, f"/jobs/{waiting.id}/why/")["gang"] == "failed"
+    text = page.content.decode()
+    assert f'hx-get="/jobs/{waiting.id}/why/now/"' in text
+    assert LATER in text
+    assert escape(sentence("gang_incomplete", SAID)) in text
+
+
+def test_part_plans_the_cluster_as_it_is_now(site: Site, browse: Browse, waiting: Job) -> None:
+    """Every rung has its numbers, and what would start the job is named; without a frame."""
+    client = browse(site.people.bob)
+
+    part = client.get(f"/jobs/{waiting.id}/why/now/", headers={"HX-Request": "true"})
+    whole = client.get(f"/jobs/{waiting.id}/why/now/")
+
+    text = part.content.decode()
+    assert "<html" not in text
+    assert "<html" in whole.content.decode()
+    assert LATER not in text
+    assert "1 node" in text
+    kinds = [code for code, _params in part.context["changes"]]
+    assert kinds == ["change_lower_min"]
+
+
+def test_answer_is_given_again_until_something_changes(
+    site: Site, browse: Browse, waiting: Job, runs: list[Snapshot]
+) -> None:
+    """Asked twice the cluster is planned once; a job that came meanwhile makes it planned anew."""
+    client = browse(site.people.bob)
+    path = f"/jobs/{waiting.id}/why/now/"
+
+    client.get(path)
+    first = len(runs)
+    # What a test's transaction wrote looks new for as long as it is open, but is the same.
+    client.get(path)
+    again = len(runs)
+    make_job(site.robots, site.people.bob, "another", site.now)
+    client.get(path)
+
+    assert first > 0
+    assert again == first
+    assert len(runs) > again
+
+
+def test_job_that_no_cycle_has_seen_says_so(site: Site, browse: Browse) -> None:
+    """Without a reason there is nothing to repeat, and nothing is asked for yet."""
+    text = browse(site.people.bob).get(f"/jobs/{site.bobs.id}/why/").content.decode()
+
+    assert "No cycle has looked at it yet" in text
+
+
+def test_job_that_is_set_aside_says_why(site: Site, browse: Browse) -> None:
+    """What is no cycle's reason has its sentence instead of the ladder."""
+    Job.objects.filter(id=site.bobs.id).update(
+        reason_code="quarantined",
+        reason_params={"error": "KeyError", "strikes": 3, "most": 3},
+        quarantine_strikes=3,
+    )
+    client = browse(site.people.bob)
+
+    for path in ("why/", "why/now/"):
+        text = client.get(f"/jobs/{site.bobs.id}/{path}").content.decode()
+        assert "It does not wait" not in text
+        assert "Planning failed" in text
+
+
+def test_why_is_answered_beside_a_job_that_breaks_planning(
+    site: Site, browse: Browse, waiting: Job, poison: Job
+) -> None:
+    """The others are planned without it, as the scheduler does; of it the last cycle speaks."""
+    kept = browse(site.people.bob).get(f"/jobs/{waiting.id}/why/now/")
+    again = browse(site.people.bob).get(f"/jobs/{waiting.id}/why/now/")
+    own = browse(site.people.charlie).get(f"/jobs/{poison.id}/why/now/")
+
+    assert [code for code, _params in kept.context["changes"]] == ["change_lower_min"]
+    assert again.context["changes"] == kept.context["changes"]
+    assert (own.status_code, own.context["ladder"].rungs) == (200, ())
+
+
+def test_fit_is_answered_beside_a_job_that_breaks_planning(
+    site: Site, browse: Browse, poison: Job
+) -> None:
+    """A form says whether its job would fit, whatever another does to planning."""
+    document = {
+        "name": "one",
+        "queue": "robots",
+        "roles": [{"name": "worker", "command": ["true"], "cpu": "1", "memory": "1Gi"}],
+    }
+
+    reply = browse(site.people.bob).post(
+        "/api/v1/jobs?dry_run=1", document, content_type="application/json"
+    )
+
+    assert reply.status_code == 200
+    assert poison.phase == "Pending"
+
+
+def test_forecasts_are_made_beside_a_job_that_breaks_planning(site: Site, poison: Job) -> None:
+    """A job that cannot be planned gets no forecast, the others do."""
+    forecasts.make(cluster_id=site.cluster.id, now=database_now())
+
+    told = set(StartForecast.objects.values_list("job_id", flat=True))
+    assert told == {site.bobs.id}
+    assert poison.id not in told
