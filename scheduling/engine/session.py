@@ -519,27 +519,28 @@ class Session:
     def _score(self, view: ShapeNodes, changed: Int64 | None) -> Float64:
         """Return scores float64 of the nodes at `changed` (None: all); -inf where it cannot run."""
         nodes: Any = slice(None) if changed is None else changed
-        fits = view.mask[nodes].copy() if changed is None else view.mask[changed]
-        for d, amount in view.shape.items:
-            fits &= self.free[d][nodes] >= amount
+        least = view.shape.least
+        free = self.free[:, nodes]
+        fits = view.mask[nodes] & np.logical_and.reduce(free >= least)
         if self.has_promises:
-            for d, amount in view.shape.items:
-                future = self.free[d][nodes] + self.releasing[d][nodes] - self.promised[d][nodes]
-                fits &= future >= amount
+            future = free + self.releasing[:, nodes] - self.promised[:, nodes]
+            fits &= np.logical_and.reduce(future >= least)
         for callback in self.each("node_room"):
             fits &= callback(view.shape, nodes)
+        roomy = fits.nonzero()[0]
+        if len(roomy) == len(fits):
+            return self._ordered(view.shape, nodes, len(fits))
         scores: Float64 = np.full(len(fits), -np.inf)
-        room: Any
-        if fits.all():
-            room, where = slice(None), nodes
-        else:  # only those that fit: in a full cluster few do
-            roomy = np.flatnonzero(fits)
-            if not len(roomy):
-                return scores
-            room, where = roomy, roomy if changed is None else changed[roomy]
-        scores[room] = 0.0
-        for callback in self.each("node_order"):
-            scores[room] += callback(view.shape, where)
+        if len(roomy):  # only those that fit: in a full cluster few do
+            where = roomy if changed is None else changed[roomy]
+            scores[roomy] = self._ordered(view.shape, where, len(roomy))
+        return scores
+
+    def _ordered(self, shape: Shape, nodes: Any, count: int) -> Float64:
+        """Return the sum of the plugins' scores of so many nodes."""
+        scores: Float64 = np.zeros(count)
+        for callback in self._flat["node_order"]:
+            scores += callback(shape, nodes)
         return scores
 
     def best_node(self, shape: Shape, *, extra: Float64 | None = None) -> int:

@@ -114,6 +114,7 @@ class Shape:
         "index",
         "is_best_effort",
         "items",
+        "least",
         "limits",
         "queue",
         "request",
@@ -135,6 +136,8 @@ class Shape:
         self.items: tuple[tuple[int, int], ...] = tuple(
             (d, amount) for d, amount in enumerate(request) if amount > 0
         )
+        self.least: Int64 = np.where(self.vector > 0, self.vector, -UNLIMITED)[:, np.newaxis]
+        """int64[R, 1]: what must be free; of what it does not ask for, anything will do."""
         self.gpu_milli = gpu_milli
         self.ask: Ask | None = ask_of(gpu_milli, role.request, role.annotations)
         """What it wants of single devices."""

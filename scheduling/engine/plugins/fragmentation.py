@@ -188,13 +188,20 @@ class Typical:
         self.steps = sorted(set(each))
         """What must be left of a GPU: only whole ones, or parts of these sizes too."""
         self.step_of: Int64 = np.array([self.steps.index(e) for e in each], dtype=np.int64)
-        self.masks = [(i, mask) for i, mask in enumerate(masks) if mask is not None]
+        limited = [i for i, mask in enumerate(masks) if mask is not None]
+        self.limited: Int64 = np.array(limited, dtype=np.int64)
+        """The groups whose tasks may not run everywhere, and where they may: bool[limited, N]."""
+        self.allowed: Bools | None = (
+            np.stack([mask for mask in masks if mask is not None]) if limited else None
+        )
         shares: Float64 = np.zeros((len(needs), len(self.cpus) + 1, len(self.memories) + 1))
         for ask, count, _ in asks:
             at = int(self.cpus.searchsorted(ask[1])) + 1
             by = int(self.memories.searchsorted(ask[2])) + 1
             shares[groups[ask[0], *ask[3:]], at, by] += count / all_tasks
-        self.shares: Float64 = shares.cumsum(axis=1).cumsum(axis=2)
+        shares = shares.cumsum(axis=1).cumsum(axis=2)
+        self.shares: Float64 = shares.reshape(len(needs), -1)
+        """float64[groups, (cpus + 1) x (memories + 1)]: how many fit into so much."""
 
     def worth(
         self, *, cpu: Int64, memory: Int64, total: Int64, usable: Int64, nodes: Any
@@ -204,15 +211,16 @@ class Typical:
         All arrays are of the nodes at `nodes`, or of them twice: as they are, and with a task.
         `usable` is int64[steps, n]: what lies on GPUs of which at least so much is left.
         """
-        shares = self.shares[
-            :, self.cpus.searchsorted(cpu, "right"), self.memories.searchsorted(memory, "right")
-        ]
+        place = self.cpus.searchsorted(cpu, "right") * (len(self.memories) + 1)
+        place += self.memories.searchsorted(memory, "right")
+        shares = self.shares.take(place, axis=1)
         found = usable[self.step_of] if len(usable) > 1 else usable
         gain = shares * (found * (found >= self.needs))
-        for group, mask in self.masks:
-            here = mask[nodes]
-            gain[group] *= here if len(here) == len(total) else np.concatenate((here, here))
-        result: Float64 = gain.sum(axis=0)
+        if self.allowed is not None:
+            here = self.allowed[:, nodes]
+            times = len(total) // max(here.shape[1], 1)
+            gain[self.limited] *= here if times == 1 else np.concatenate((here, here), axis=1)
+        result: Float64 = np.add.reduce(gain, axis=0)
         if self.stranded:
             lasting: Float64 = total.astype(np.float64)
             if self.gpus_by_cpu is not None:

@@ -71,9 +71,9 @@ class Shares(Plugin):
 
     def queue_order(self, queue: QueueView) -> tuple[tuple[int, float, str], ...]:
         """Put the higher priority first, then the lower share, level by level from the top."""
-        if len(queue.path) == 1:
-            return ((queue.rank, share_of(queue), queue.name),)
-        return tuple([(q.rank, share_of(q), q.name) for q in queue.path])
+        return tuple(
+            [(q.rank, q.share if q.share >= 0.0 else share_of(q), q.name) for q in queue.path]
+        )
 
     def victim_order(self, queue: QueueView, claimant: QueueView) -> float:
         """Put the queue furthest above what it deserves first."""
