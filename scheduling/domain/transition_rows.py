@@ -120,6 +120,7 @@ class NewAttempt:
     state: str = AttemptState.BOUND
     stop_reason: str = ""
     evicted_for_id: UUID | None = None
+    evicted_owner_id: UUID | None = None
     exit_code: int | None = None
     signal: int | None = None
     is_oom: bool = False

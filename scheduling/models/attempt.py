@@ -2,6 +2,7 @@
 
 import uuid
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -48,6 +49,15 @@ class Attempt(models.Model):
     stop_reason = models.CharField(max_length=40, blank=True)
     """Why it is being stopped: evicted, cancelled, restart, scale_down, time_limit, drain."""
     evicted_for = models.ForeignKey(Job, null=True, on_delete=models.SET_NULL, related_name="+")
+    evicted_owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+        editable=False,
+    )
+    """The job's owner, once it was evicted: a trigger notes it, since the bell asks by it."""
     exit_code = models.IntegerField(null=True, blank=True)
     signal = models.PositiveSmallIntegerField(null=True, blank=True)
     is_oom = models.BooleanField(default=False)
@@ -80,6 +90,11 @@ class Attempt(models.Model):
             models.Index(
                 fields=["-finished_at"],
                 name="attempt_evicted",
+                condition=Q(state="Evicted"),
+            ),
+            models.Index(
+                fields=["evicted_owner", "-finished_at", "-id"],
+                name="attempt_evicted_owner",
                 condition=Q(state="Evicted"),
             ),
         ]

@@ -104,6 +104,11 @@ class Job(models.Model):
             models.Index(fields=["owner", "-created_at", "-id"], name="job_owner_newest"),
             models.Index(fields=["phase", "-created_at", "-id"], name="job_phase_newest"),
             models.Index(
+                fields=["owner", "-finished_at", "-id"],
+                name="job_owner_ended",
+                condition=Q(phase__in=["Completed", "Failed"]),
+            ),
+            models.Index(
                 fields=["queue"],
                 name="job_live",
                 condition=~Q(phase__in=["Completed", "Terminated", "Failed", "Aborted"]),

@@ -13,7 +13,7 @@ from tenants.domain.access import Actor
 from tenants.models import NotificationChoice
 
 REACHES_BACK = timedelta(days=14)
-"""Jobs older than this, or ended before, are looked up in the list."""
+"""What happened before is looked up in the list."""
 MOST = 50
 WORTH_TELLING = {
     "wants_ended": (JobPhase.COMPLETED,),
@@ -57,7 +57,6 @@ def _ended(
         .filter(
             owner_id=actor.user_id,
             phase__in=phases,
-            created_at__gte=since - REACHES_BACK,
             finished_at__gte=since,
         )
         .select_related("queue")
@@ -80,8 +79,9 @@ def _preempted(
     rows = (
         Attempt.objects.filter(
             state=AttemptState.EVICTED,
+            evicted_owner=actor.user_id,
             finished_at__gte=since,
-            job__in=Job.objects.visible_to(actor).filter(owner_id=actor.user_id),
+            job__in=Job.objects.visible_to(actor),
         )
         .select_related("job__queue", "task__role")
         .defer("job__spec")

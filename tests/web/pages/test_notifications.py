@@ -47,6 +47,23 @@ def test_own_ends_and_evictions_are_told(site: Site, browse: Browse) -> None:
     assert told == [("broken", "Failed"), ("bobs-training", "Evicted"), ("done", "Completed")]
 
 
+def test_long_job_that_ended_lately_is_told(site: Site, browse: Browse) -> None:
+    """What counts is when it ended, not when it began."""
+    job = _end(site, "long", "Completed", minutes=3)
+    Job.objects.filter(id=job.id).update(created_at=site.now - timedelta(days=90))
+
+    assert _told(browse(site.people.bob)) == [("long", "Completed")]
+
+
+def test_eviction_is_told_to_the_owner_alone(site: Site, browse: Browse) -> None:
+    """Alice, who may read Bob's job, has no news of it."""
+    _evict(site)
+
+    assert _told(browse(site.people.bob)) == [("bobs-training", "Evicted")]
+    assert _told(browse(site.people.alice)) == []
+    assert Attempt.objects.get(state="Evicted").evicted_owner == site.people.bob
+
+
 def test_events_are_chosen_one_by_one(site: Site, browse: Browse) -> None:
     """Only the events that were chosen are told, from then on."""
     _end(site, "done", "Completed", minutes=3)
