@@ -36,7 +36,8 @@ ACTIONS = {
 def overview(request: PageRequest) -> HttpResponse:
     """Show nodes and GPUs, coloured by measured use."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
-    found = cluster_queries.cluster_map(request.actor, cluster, now=now())
+    after = request.GET.get("after", "")[:253]
+    found = cluster_queries.cluster_map(request.actor, cluster, now=now(), after=after)
     context = {
         "cluster": cluster,
         "map": found,

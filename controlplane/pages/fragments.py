@@ -170,9 +170,9 @@ def _cluster(cluster_id: str) -> Cluster:
 
 
 def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
-    """Load the map of a cluster; the argument is the colouring."""
-    found = cluster_queries.cluster_map(actor, _cluster(cluster_id), now=_now())
-    return {"map": found, "chart": slot_chart.chart(found), "colour": argument}
+    """Load a page of the map of a cluster; the argument is the name of the node before it."""
+    found = cluster_queries.cluster_map(actor, _cluster(cluster_id), now=_now(), after=argument)
+    return {"map": found, "chart": slot_chart.chart(found)}
 
 
 def queue_rows(actor: Actor, cluster_id: str, argument: str) -> Context:

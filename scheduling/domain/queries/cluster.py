@@ -6,8 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
+from django.db import connection
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Sum, Value
 from django.db.models.fields import CharField
 from django.db.models.functions import Cast, Concat, Now
@@ -31,7 +33,8 @@ from tenants.domain.errors import NotFound
 from tenants.models import OutboxRow
 from tenants.models.scoped import Scope
 
-NODES_PER_PAGE = 200
+NODES_PER_PAGE = 100
+"""So many nodes are on one page of a map."""
 SHOWN_ATTEMPTS = 200
 """So many running attempts of a node are listed."""
 FRESH = timedelta(minutes=2)
@@ -88,29 +91,47 @@ class NodeLoad:
         return node.state == NodeState.READY and not (node.is_cordoned or node.is_draining)
 
 
+class Room(NamedTuple):
+    """How many GPUs a node has, how many are free, and whether the scheduler may use them."""
+
+    is_schedulable: bool
+    gpus: int
+    free: int
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterMap:
-    """All nodes of a cluster (the first `NODES_PER_PAGE` by name) and the sums over them."""
+    """One page of a cluster's nodes by name, and the sums over all of them."""
 
     cluster: Cluster
     loads: tuple[NodeLoad, ...]
-    more: int = 0
+    rooms: tuple[Room, ...]
+    """Of every node, whatever the page."""
+    after: str = ""
+    """The name after which the page begins."""
+    next_after: str = ""
+    """The name after which the next page begins; empty: this is the last."""
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.rooms)
 
     @property
     def gpus(self) -> int:
         """How many GPUs there are."""
-        return sum(len(load.slots) for load in self.loads)
+        return sum(room.gpus for room in self.rooms)
 
     @property
     def free_gpus(self) -> int:
         """How many GPUs could be given out now."""
-        return sum(load.free_gpus for load in self.loads if load.is_schedulable)
+        return sum(room.free for room in self.rooms if room.is_schedulable)
 
     @property
     def largest_gang(self) -> tuple[int, int]:
         """Return (nodes, GPUs on each) of the largest job of equal parts that would fit now."""
         free = sorted(
-            (load.free_gpus for load in self.loads if load.is_schedulable and load.free_gpus),
+            (room.free for room in self.rooms if room.is_schedulable and room.free),
             reverse=True,
         )
         sizes = [(count, size) for count, size in enumerate(free, start=1)]
@@ -162,13 +183,36 @@ def load_cluster(name: str = "") -> Cluster:
     return found
 
 
-def cluster_map(scope: Scope, cluster: Cluster, *, now: datetime) -> ClusterMap:
-    """Return nodes, devices, holds and the newest measurements of a cluster: seven queries."""
+def cluster_map(scope: Scope, cluster: Cluster, *, now: datetime, after: str = "") -> ClusterMap:
+    """Return nodes, devices, holds and the newest measurements of a page: seven queries at most."""
     nodes = Node.objects.filter(cluster=cluster).exclude(state=NodeState.REMOVED).order_by("name")
-    shown = list(nodes[: NODES_PER_PAGE + 1])
-    more = nodes.count() - NODES_PER_PAGE if len(shown) > NODES_PER_PAGE else 0
-    loads = node_loads(scope, shown[:NODES_PER_PAGE], now=now)
-    return ClusterMap(cluster, tuple(loads), more)
+    shown = list(nodes.filter(name__gt=after)[: NODES_PER_PAGE + 1])
+    loads = tuple(node_loads(scope, shown[:NODES_PER_PAGE], now=now))
+    has_more = len(shown) > NODES_PER_PAGE
+    if has_more or after:
+        rooms = _rooms(cluster)
+    else:
+        rooms = tuple(Room(one.is_schedulable, len(one.slots), one.free_gpus) for one in loads)
+    next_after = loads[-1].node.name if has_more else ""
+    return ClusterMap(cluster, loads, rooms, after, next_after)
+
+
+_ROOMS = """
+    SELECT n.state = 'Ready' AND NOT n.is_cordoned AND NOT n.is_draining, count(d.id),
+           count(d.id) FILTER (WHERE d.is_healthy AND d.is_present AND h.device_id IS NULL)
+    FROM scheduling_node n LEFT JOIN scheduling_device d ON d.node_id = n.id
+    LEFT JOIN (
+        SELECT DISTINCT device_id FROM scheduling_devicehold WHERE released_at IS NULL
+    ) h ON h.device_id = d.id
+    WHERE n.cluster_id = %s AND n.state <> 'Removed' GROUP BY n.id
+"""
+
+
+def _rooms(cluster: Cluster) -> tuple[Room, ...]:
+    """Return the room of every node, without reading each device: one query."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ROOMS, [cluster.id])
+        return tuple(Room(*row) for row in cursor.fetchall())
 
 
 def node_loads(scope: Scope, nodes: list[Node], *, now: datetime) -> list[NodeLoad]:

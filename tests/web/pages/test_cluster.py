@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import pytest
 from django.test import Client
 
+from scheduling.domain.queries import cluster
 from scheduling.models import JoinToken, Node, Usage
 from tenants.models import User
-from tests.factories.demo import run_task
+from tests.factories.demo import make_node, run_task
 from tests.web.pages.conftest import Site
 
 Browse = Callable[[User], Client]
@@ -37,6 +39,31 @@ def test_map_names_only_readable_jobs(site: Site, browse: Browse) -> None:
     assert "charlies-secret" in own.content.decode()
     assert "charlies-secret" not in other.content.decode()
     assert other.context["map"].free_gpus == own.context["map"].free_gpus == 7
+
+
+def test_map_of_many_nodes_comes_in_pages_with_whole_sums(
+    site: Site, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page has its nodes by name; what is free is counted over all of them on every page."""
+    monkeypatch.setattr(cluster, "NODES_PER_PAGE", 2)
+    for name in ("gpu-02", "gpu-03"):
+        make_node(site.cluster, name, site.now)
+    Node.objects.filter(name="gpu-03").update(is_cordoned=True)
+    site.node.devices.filter(index=0).update(is_healthy=False)
+    device = site.node.devices.get(index=1)
+    run_task(site.bobs.tasks.get(index=0), site.node, site.bobs.queue, [device], site.now)
+    client = browse(site.people.bob)
+
+    first = client.get("/cluster/").context["map"]
+    page = client.get(f"/cluster/?after={first.next_after}")
+    second = page.context["map"]
+
+    assert [load.node.name for load in first.loads] == ["gpu-01", "gpu-02"]
+    assert [load.node.name for load in second.loads] == ["gpu-03"]
+    assert (first.next_after, second.next_after) == ("gpu-02", "")
+    sums = [(one.nodes, one.gpus, one.free_gpus, one.largest_gang) for one in (first, second)]
+    assert sums == [(3, 24, 6 + 8, (2, 6))] * 2
+    assert 'data-live-arg="gpu-02"' in page.content.decode()
 
 
 def test_node_counts_tasks_of_others(site: Site, browse: Browse) -> None:
