@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -18,9 +19,11 @@ from controlplane.pages.fragments import FRAGMENTS
 from scheduling.domain.queries import explain
 from scheduling.domain.queries.redaction import redacted
 from scheduling.models import History, Job, Reservation, Task
+from scheduling.spec.job_spec import JobSpec
+from scheduling.spec.parse import Format, parse
 from tenants.domain.access import load_actor
 from tenants.models import User
-from tests.factories.demo import make_job
+from tests.factories.demo import make_job, run_task
 from tests.web.api.conftest import As, Site
 
 NAME = "charlies-secret"
@@ -181,6 +184,42 @@ def test_explain_names_what_would_start_a_job(reserved: Site, as_user: As) -> No
     assert all(one["message"] != one["code"] for one in bobs["changes"])
     assert {one["code"].partition("_")[0] for one in bobs["changes"]} <= {"change"}
     assert leaks(reserved, json.dumps(bobs["changes"])) == []
+
+
+def test_explain_names_no_job_to_wait_for_to_others(site: Site, as_user: As) -> None:
+    """Where only the end of Charlie's job would help, Bob reads of one job and Root which it is."""
+    now = timezone.now()
+    running = make_job(site.mill, site.people.charlie, f"{NAME}-runs", now, phase="Running")
+    for task, device in zip(running.tasks.order_by("index"), site.node.devices.all(), strict=True):
+        run_task(task, site.node, site.mill, [device], now)
+    site.charlies.delete()
+    explain.WARM.forget()
+    path = f"/api/v1/jobs/{site.bobs.id}/explain"
+
+    changes = {
+        user.username: as_user(user).get(path).json()["changes"]
+        for user in (site.people.bob, site.people.root)
+    }
+
+    waits = {
+        name: [one["params"]["jobs"] for one in told if one["code"] == "change_wait_for"]
+        for name, told in changes.items()
+    }
+    assert waits == {"bob": [[]], "root": [[str(running.id)]]}
+    assert leaks(replace(site, charlies=running), json.dumps(changes["bob"])) == []
+
+
+def test_fit_is_told_of_queues_that_one_sees(site: Site, document: dict[str, object]) -> None:
+    """Charlie's queue is none to Bob, even where nothing before asked whether he sees it."""
+    spec = parse({**document, "queue": "mill"}, form=Format.JSON)
+    assert isinstance(spec, JobSpec)
+
+    told = [
+        explain.fit(load_actor(user), spec, now=timezone.now())
+        for user in (site.people.bob, site.people.charlie)
+    ]
+
+    assert [fit is not None for fit in told] == [False, True]
 
 
 def test_why_page_names_no_job_of_another_tenant(reserved: Site) -> None:

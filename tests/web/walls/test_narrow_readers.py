@@ -6,18 +6,20 @@ read it. A part that relied on that would tell others more wherever else it is d
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
 
+from controlplane.pages.job_logs import Choice, log_tail, merged_context
 from scheduling.domain.queries import jobs, lending, queues
-from scheduling.models import Cluster, Node
+from scheduling.models import Cluster, Job, LogChunk, Node
 from tenants.domain.access import MAY_GIVE, Actor, Verb, load_actor
 from tenants.models import GrantRole
-from tests.factories.demo import make_cluster, make_job, make_node, make_queue
-from tests.people import People
+from tests.factories.demo import make_cluster, make_job, make_node, make_queue, run_task
+from tests.people import People, make_grant, make_user
 
 QUEUES_ONLY = frozenset({Verb.QUEUE_READ.value})
 
@@ -53,6 +55,26 @@ def test_my_work_is_ones_own(alice: Actor, people: People) -> None:
     own = [[job.name for job in jobs.own_jobs(who).live] for who in (alice, load_actor(people.bob))]
 
     assert own == [[], ["bobs-training"]]
+
+
+@pytest.mark.parametrize("tail", [log_tail, merged_context])
+def test_the_output_of_a_job_is_for_who_may_read_it(
+    alice: Actor, people: People, tail: Callable[[Actor, Job, Choice], dict[str, object]]
+) -> None:
+    """The part of a page with the output is empty for a colleague who may read the job only."""
+    job = Job.objects.get()
+    task, queue = job.tasks.first(), job.queue
+    assert task is not None
+    attempt = run_task(task, Node.objects.get(), queue, [], job.created_at)
+    LogChunk.objects.create(
+        attempt=attempt, stream="stdout", offset=0, size_bytes=6, data=b"hello\n", at=job.created_at
+    )
+    dora = make_user("dora")
+    make_grant(dora, GrantRole.RESEARCHER, people.vision)
+
+    said = ["hello" in str(tail(who, job, Choice())) for who in (alice, load_actor(dora))]
+
+    assert said == [True, False]
 
 
 def test_labels_of_a_node_are_for_who_manages(alice: Actor, people: People) -> None:
