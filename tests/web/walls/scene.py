@@ -7,7 +7,7 @@ The things belong to `vision`. A role is given on `vision` itself (self), on `la
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -48,21 +48,6 @@ OWN_VALUES = {
     ("cluster/nodes/<str:name>/retire/", "name"): "gpu-01",
 }
 
-Values = Mapping[str, str]
-
-
-def _no_relay(values: Values) -> dict[str, object]:
-    """Name the line of a loop that nobody runs, which the scene has none of."""
-    del values
-    return {"kind": "loop_absent", "subject": "relay"}
-
-
-BODIES: Mapping[str, Callable[[Values], dict[str, object]]] = {
-    "ops/look-after/": _no_relay,
-    "api/v1/attention/assign": _no_relay,
-    "api/v1/attention/give-back": _no_relay,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Scene:
@@ -87,12 +72,6 @@ class Scene:
     def value(self, path: str, name: str) -> str:
         """Return what stands for a parameter; an address of its own kind may have its own."""
         return OWN_VALUES.get((path, name)) or self.values[name]
-
-    def body(self, path: str, method: str) -> dict[str, object]:
-        """Return what is sent: as little as gets past the form to the question of rights."""
-        del method
-        make = BODIES.get(path)
-        return make(self.values) if make is not None else {}
 
 
 def is_whole() -> bool:
@@ -194,6 +173,10 @@ def make_scene() -> Scene:
         "secret_id": str(secret.id),
         "change_set_id": str(change_set.id),
         "unit_id": str(vision.id),
+        "beside_id": str(units["speech"].id),
+        "queue_name": queue.name,
+        "parent_queue_id": str(lab_queue.id),
+        "tomorrow": (now + timedelta(days=1)).isoformat(),
         "queue_id": str(queue.id),
         "cluster_id": str(cluster.id),
         "node_id": str(node.id),
