@@ -99,7 +99,9 @@ class Removed:
             self.by_role[key, role.name] = self.by_role.get((key, role.name), 0) + sign
         amounts = unit.amounts(self.width)
         for queue in unit.job.queue.path:
-            total = self.by_queue.setdefault(queue.name, [0] * self.width)
+            total = self.by_queue.get(queue.name)
+            if total is None:
+                total = self.by_queue[queue.name] = [0] * self.width
             for d, amount in enumerate(amounts):
                 total[d] += sign * amount
 

@@ -716,7 +716,11 @@ class Session:
     def restore(self, entries: Sequence[Entry]) -> None:
         """Make placements again that were withdrawn."""
         for entry in entries:
-            entry.role.pending.remove(entry.task)
+            pending = entry.role.pending
+            if pending[-1] is entry.task:  # as a rule what was withdrawn last
+                pending.pop()
+            else:
+                pending.remove(entry.task)
             self.apply(entry)
             self.journal.append(entry)
 
@@ -807,6 +811,9 @@ class Session:
     def held_tasks(self, job: JobView) -> list[tuple[RoleView, Task, int]]:
         """Return what a job still holds, evictions of this cycle left out."""
         gone = self.evicted
+        if len(job.roles) == 1:
+            role = job.roles[0]
+            return [(role, task, node) for task, node in role.row.held if task.key not in gone]
         return [
             (role, task, node)
             for role in job.roles

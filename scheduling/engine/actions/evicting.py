@@ -108,7 +108,8 @@ def gather(
             here.setdefault(node, []).append(held)
             room[:, node] += role.shape.vector
         for node, tasks in here.items():
-            tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
+            if len(tasks) > 1:
+                tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
             by_node.setdefault(node, []).append((rank, view, tasks))
     ranks = {view.key: rank for rank, view in enumerate(views)}
     return Victims(tuple(views), by_node, room, ranks)
@@ -385,8 +386,9 @@ class Search:
         held = self.session.held_tasks(view)
         if not held or view is self.job:
             return None
-        if not all(is_live(task) and role.role.preemptable for role, task, _ in held):
-            return None
+        for role, task, _ in held:
+            if not (is_live(task) and role.role.preemptable):
+                return None
         return Unit(view, tuple(held), is_whole=True)
 
     def _allows(self, claim: Claim, unit: Unit) -> bool:

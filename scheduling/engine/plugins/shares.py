@@ -251,12 +251,12 @@ def _is_over(
 
 def _keeps_min(level: QueueView, claim: Claim, amounts: Sequence[int]) -> bool:
     """Return whether a queue has its min, as far as it deserves it now, after the removal."""
-    return all(
-        level.allocated[d] - claim.removed.of_queue(level, d) - amount
-        >= min(level.min[d], level.deserved[d])
-        for d, amount in enumerate(amounts)
-        if amount and level.min[d]
-    )
+    for d, least in enumerate(level.min):
+        if least and (amount := amounts[d]):
+            left = level.allocated[d] - claim.removed.of_queue(level, d) - amount
+            if left < min(least, level.deserved[d]):
+                return False
+    return True
 
 
 def _stays_within(queue: QueueView, role: RoleView) -> bool:
