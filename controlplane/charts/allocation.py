@@ -16,9 +16,9 @@ BINARY = frozenset({"memory", "ephemeral-storage"})
 
 
 def stacked(found: Allocation) -> Chart | None:
-    """Stack what each queue held; None before the first sample."""
+    """Stack what each queue held; None while none of them held anything."""
     shown = [line for line in found.queues if any(value is not None for value in line.values)]
-    if not shown:
+    if not any(value for line in shown for value in line.values):
         return None
     # Stacked areas take a gap for zero, so they begin where something was sampled.
     first = next(
@@ -53,10 +53,13 @@ def _sampled(lines: Sequence[Line], at: int) -> bool:
 
 
 def against_deserved(found: Allocation) -> Chart | None:
-    """Draw one queue's allocated amount as an area, and what it deserved as a line."""
-    if not found.queues or not any(value is not None for value in found.queues[0].values):
+    """Draw one queue's allocated amount as an area, and what it deserved as a line.
+
+    None while it neither held nor deserved anything.
+    """
+    line = found.queues[0] if found.queues else None
+    if line is None or not any((*line.values, *line.deserved)):
         return None
-    line = found.queues[0]
     times = [at.isoformat() for at in found.times]
     now, owed = line.values[-1], line.deserved[-1]
     summary = _("It holds %(held)s and deserves %(owed)s.") % {
@@ -107,6 +110,11 @@ def _summary(shown: Sequence[Line], found: Allocation) -> str:
     held = sum(line.values[-1] or 0 for line in shown)
     capacity = next((one for one in reversed(found.capacity.values) if one is not None), None)
     most = max(shown, key=lambda line: line.values[-1] or 0)
+    if not held:
+        return _("Nothing of %(capacity)s %(name)s is allocated now.") % {
+            "capacity": amount(capacity, found.resource),
+            "name": resource_name(found.resource),
+        }
     return _("%(held)s of %(capacity)s %(name)s are allocated now, most of them to %(queue)s.") % {
         "held": amount(held, found.resource),
         "capacity": amount(capacity, found.resource),

@@ -16,8 +16,17 @@ from scheduling.domain.queries.queues import QueueRow
 SCALE = [[0, "token:share-below"], [0.5, "token:share-even"], [1, "token:share-above"]]
 
 
-def chart(rows: Sequence[QueueRow], resource: str) -> Chart:
-    """Draw deserved amounts; a queue coloured above the middle holds more than it deserves."""
+def chart(rows: Sequence[QueueRow], resource: str) -> Chart | None:
+    """Draw deserved amounts; a queue coloured above the middle holds more than it deserves.
+
+    None while nobody holds or deserves anything: equal grey fields would say nothing.
+    """
+    if not any(
+        amounts and amounts.get(resource)
+        for row in rows
+        for amounts in (row.deserved, row.allocated)
+    ):
+        return None
     size = _sizes(rows, resource)
     return Chart(
         title=_("Deserved by queue"),

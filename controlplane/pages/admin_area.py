@@ -6,6 +6,7 @@ import redis
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.forms import images as forms
@@ -18,6 +19,13 @@ from tenants.domain.access import Verb, may, require
 from tenants.domain.errors import Conflict
 
 REDIS_TIMEOUT_SECONDS = 1.0
+
+
+@page
+def index(request: PageRequest) -> HttpResponse:
+    """Lead those who type `/admin/` to where administration begins: the organisation."""
+    del request
+    return HttpResponseRedirect(reverse("pages:org_tree"))
 
 
 @page

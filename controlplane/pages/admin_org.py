@@ -54,7 +54,7 @@ def tree(request: PageRequest) -> HttpResponse:
         "with_archived": with_archived,
         "may_make_tenant": may(request.actor, Verb.ORG_ADMIN, None),
         "may_create": any(row.may_create_below for row in rows),
-        "is_beginning": len(rows) == 1,
+        "is_beginning": not any(row.people for row in rows),
     }
     return render_page(request, "admin_org/tree.html", context, section=SECTION)
 
@@ -98,6 +98,9 @@ def new(request: PageRequest) -> HttpResponse:
     if not parents:
         raise NotFound("org unit")
     form.values["kind"] = form.values["kind"] or OrgUnitKind.TEAM
+    if request.method != "POST" and "target" not in request.GET:
+        # A department that became a tenant of its own would be found out late.
+        form.values["target"] = parents[0][0]
     context = {"form": form, "parents": parents, "kinds": _kinds()}
     return render_page(request, "admin_org/new.html", context, section=SECTION, status=form.status)
 

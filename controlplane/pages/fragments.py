@@ -28,7 +28,7 @@ from scheduling.models import Cluster, Job, Node
 from scheduling.models.job import JobPhase
 from scheduling.models.node import NodeState
 from tenants.domain import personal
-from tenants.domain.access import Actor, Verb, logs_verb, may, rights_on
+from tenants.domain.access import Actor, Verb, logs_verb, may, reads, rights_on
 from tenants.domain.errors import NotFound
 
 Context = dict[str, object]
@@ -152,7 +152,18 @@ def my_jobs(actor: Actor, user_id: str, _argument: str) -> Context:
 def my_jobs_of(actor: Actor) -> Context:
     """Return what `My work` shows of the actor's own jobs: two queries."""
     mine = job_queries.own_jobs(actor)
-    return {"mine": mine, "now": _now()}
+    return {
+        "mine": mine,
+        "now": _now(),
+        "may_submit": _anywhere(actor, Verb.JOB_CREATE),
+        "may_build": _anywhere(actor, Verb.ORG_ADMIN),
+    }
+
+
+def _anywhere(actor: Actor, verb: Verb) -> bool:
+    """Tell whether the actor may do something in any unit; no query."""
+    scope = reads(actor, verb)
+    return scope.sees_everything or bool(scope.readable_units)
 
 
 def my_bell(actor: Actor, user_id: str, _argument: str) -> Context:

@@ -7,18 +7,16 @@ from controlplane.pages.frame import PageRequest, page, render_page
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries.quotas import own_quotas, where_one_works
 from scheduling.models import Node
-from tenants.domain.access import Verb, may, reads
+from tenants.domain.access import Verb, may
 
 
 @page
 def my_work(request: PageRequest) -> HttpResponse:
     """Show the viewer's own jobs, and to a newcomer the way to the first one."""
     actor = request.actor
-    submits = reads(actor, Verb.JOB_CREATE)
     context = {
         **my_jobs_of(actor),
         "own": own_quotas(request.user.pk, where_one_works(actor)),
-        "may_submit": submits.sees_everything or bool(submits.readable_units),
         "may_join": may(actor, Verb.NODE_JOIN, None),
         "has_nodes": Node.objects.exists(),
         "has_cluster": cluster_queries.first_cluster() is not None,

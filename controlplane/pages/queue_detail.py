@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
 from controlplane.charts import bullets as bullet_charts
+from controlplane.forms.queues import RESOURCES
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import lending
 from scheduling.domain.queries import queues as queue_queries
@@ -45,14 +46,25 @@ def of_id(actor: Actor, queue_id: str) -> tuple[Cluster, QueueDetail]:
 def share_context(cluster: Cluster, found: QueueDetail) -> Context:
     """Return what a queue has and deserves, and those below it."""
     row = found.row
+    total = capacity(cluster)
     bullets = bullet_charts.bullets(
         minimum=row.min,
         deserved=row.deserved or {},
         allocated=row.allocated or {},
         maximum=row.max,
-        capacity=capacity(cluster),
+        capacity=total,
     )
-    return {"queue": row, "children": found.children, "bullets": bullets}
+    return {
+        "queue": row,
+        "children": found.children,
+        "bullets": bullets,
+        "resource": main_resource(total),
+    }
+
+
+def main_resource(total: Mapping[str, int]) -> str:
+    """Return the resource by which shares are compared first: GPUs where there are any."""
+    return RESOURCES[0] if total.get(RESOURCES[0]) else "cpu"
 
 
 def jobs_context(actor: Actor, found: QueueDetail) -> Context:

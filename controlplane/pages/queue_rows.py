@@ -7,7 +7,7 @@ shows others the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -37,11 +37,11 @@ class View:
     after: str = ""
 
     @classmethod
-    def of_query(cls, query: Any) -> View:
-        """Read it from a QueryDict."""
+    def of_query(cls, query: Any, rows: Iterable[QueueRow] = ()) -> View:
+        """Read it from a QueryDict; without a resource, the first that the rows tell of."""
         resource = query.get("resource", "")
         return cls(
-            resource if resource in RESOURCES else RESOURCES[0],
+            resource if resource in RESOURCES else _main_resource(rows),
             tuple(dict.fromkeys(query.getlist("open")))[:MOST_OPEN],
             query.get("focus", "")[:253],
             query.get("after", "")[:253],
@@ -78,6 +78,13 @@ class View:
         if opened == self.opened:
             opened = (*self.opened, name)
         return replace(self, opened=opened).url()
+
+
+def _main_resource(rows: Iterable[QueueRow]) -> str:
+    """Return CPUs where the last cycle shared out no GPUs, as it does where no node has one."""
+    shared = [row.deserved for row in rows if row.deserved is not None]
+    has_gpus = any(RESOURCES[0] in amounts for amounts in shared)
+    return "cpu" if shared and not has_gpus else RESOURCES[0]
 
 
 def rows_context(

@@ -53,8 +53,8 @@ ACTIONS = {
 def tree(request: PageRequest) -> HttpResponse:
     """Show the tree; with `?edit=1` the numbers that the viewer may edit are fields."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
-    view = View.of_query(request.GET)
-    found = queue_queries.part(request.actor, cluster.id, view.cut)
+    found = queue_queries.part(request.actor, cluster.id, View.of_query(request.GET).cut)
+    view = View.of_query(request.GET, found.rows)
     form = forms.form_of_rows(found.rows, view.resource) if "edit" in request.GET else None
     return _show_tree(request, cluster, found, view, form)
 
@@ -227,14 +227,14 @@ def sharing(request: PageRequest, name: str) -> HttpResponse:
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     queue = queue_queries.by_name(request.actor, cluster.id, name)
     capacity = queue_detail.capacity(cluster)
-    resource = forms.RESOURCES[0] if capacity.get(forms.RESOURCES[0]) else "cpu"
+    resource = queue_detail.main_resource(capacity)
     history = operations.allocation(
         cluster, [(queue.id, queue.name)], now=now(), span=SHOWN_SPAN, resource=resource
     )
     context = {
         "queue": queue,
         "resource": resource,
-        "balances": _balances(request.actor, queue, capacity, resource),
+        **_sharing_out(request.actor, queue, capacity, resource),
         "chart": allocation_charts.against_deserved(history),
     }
     if request.htmx:
@@ -242,19 +242,19 @@ def sharing(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "queues/sharing.html", context, section=SECTION)
 
 
-def _balances(
+def _sharing_out(
     actor: Actor, queue: Queue, capacity: dict[str, int], resource: str
-) -> list[lending.Balance]:
+) -> dict[str, object]:
     """Compare a queue with its siblings, where the reader sees the parent and so all of them."""
     if queue.parent_id is None:
-        return []
+        return {"balances": [], "total": 0}
     try:
         parent = queue_queries.detail(actor, queue.parent_id)
     except NotFound:
-        return []
+        return {"balances": [], "total": 0}
     owed = (parent.row.deserved or {}).get(resource)
     total = capacity.get(resource, 0) if parent.row.parent_id is None or owed is None else owed
-    return lending.balances(parent.children, total, resource)
+    return {"balances": lending.balances(parent.children, total, resource), "total": total}
 
 
 @page

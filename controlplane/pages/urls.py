@@ -98,6 +98,7 @@ urlpatterns = [
     path("profile/", profile.profile, name="profile"),
     path("profile/sessions/end/", profile.end_sessions, name="sessions_end"),
     path("join/<str:secret>/", account_links.choose_password, name="account_link"),
+    path("admin/", admin_area.index, name="admin"),
     path("admin/org/", admin_org.tree, name="org_tree"),
     path("admin/org/new/", admin_org.new, name="unit_new"),
     path("admin/org/<uuid:unit_id>/", admin_org.unit, name="unit"),

@@ -67,6 +67,21 @@ def test_unit_is_made_below_another(site: Site, browse: Browse) -> None:
     assert reply.request["PATH_INFO"] == f"/admin/org/{made.id}/"
 
 
+def test_new_unit_goes_below_one_unless_a_tenant_is_asked_for(site: Site, browse: Browse) -> None:
+    """Who comes to add a department does not make a tenant by leaving the fields as they are."""
+    form = browse(site.people.root).get("/admin/org/new/?kind=department").context["form"]
+
+    assert OrgUnit.objects.filter(id=form.values["target"]).exists()
+
+
+def test_admin_leads_to_the_organisation(site: Site, browse: Browse) -> None:
+    """The address that people type is not a dead end."""
+    reply = browse(site.people.root).get("/admin/")
+
+    assert reply.status_code == 302
+    assert reply["Location"] == "/admin/org/"
+
+
 def test_error_of_a_new_unit_stands_at_its_field(site: Site, browse: Browse) -> None:
     """A name that is taken is said at the name, with what was typed kept."""
     reply = browse(site.people.alice).post(

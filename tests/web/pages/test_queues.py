@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.pages.fragments import queue_chart, queue_rows
 from scheduling.domain import samples
 from scheduling.domain.queries import queues as queue_queries
-from scheduling.models import ChangeSet, Job, Queue, QueueShare
+from scheduling.models import ChangeSet, Job, Node, Queue, QueueShare
 from tenants.domain.access import load_actor
 from tenants.models import AuditRow, User
 from tests.factories.demo import make_job
@@ -101,6 +101,39 @@ def test_effect_is_shown_before_anything_changes(site: Site, browse: Browse) -> 
     assert "Deserved then" in page.content.decode()
     assert "robots" in page.content.decode()
     assert Queue.objects.get(id=site.robots.id).max == {}
+
+
+def test_cluster_without_gpus_is_looked_at_by_cpus(site: Site, browse: Browse) -> None:
+    """Shares are shown by GPUs where a node has one, else by CPUs; the address decides first."""
+    client = browse(site.people.root)
+    share, _made = QueueShare.objects.update_or_create(
+        queue=site.vision, defaults={"deserved": {GPU: 0, "cpu": 0}, "updated_at": timezone.now()}
+    )
+    with_gpus = client.get("/queues/").context["resource"]
+    Node.objects.update(capacity={"cpu": 2000}, allocatable={"cpu": 2000})
+    share.deserved = {"cpu": 0}
+    share.save()
+
+    without = client.get("/queues/").context["resource"]
+    asked = client.get("/queues/?resource=memory").context["resource"]
+    one = client.get("/queues/vision/").context["resource"]
+
+    assert (with_gpus, without, asked, one) == (GPU, "cpu", "memory", "cpu")
+
+
+def test_idle_tree_says_what_will_be_drawn(site: Site, browse: Browse) -> None:
+    """While nobody holds or deserves anything there is no chart of equal grey fields."""
+    idle = browse(site.people.root).get("/queues/")
+    now = timezone.now()
+    QueueShare.objects.update_or_create(
+        queue=site.robots, defaults={"deserved": {GPU: 2000}, "allocated": {}, "updated_at": now}
+    )
+
+    busy = browse(site.people.root).get("/queues/")
+
+    assert idle.context["chart"] is None
+    assert "each queue is a field here" in idle.content.decode()
+    assert busy.context["chart"] is not None
 
 
 def test_effect_names_the_field_of_a_problem(site: Site, browse: Browse) -> None:
