@@ -15,9 +15,10 @@ from django.test import Client
 
 from controlplane.pages.job_logs import Choice, log_tail, merged_context
 from scheduling.domain.queries import jobs, lending, queues
-from scheduling.models import Cluster, Job, LogChunk, Node
+from scheduling.domain.queries.notifications import notifications
+from scheduling.models import Attempt, Cluster, Job, LogChunk, Node
 from tenants.domain.access import MAY_GIVE, Actor, Verb, load_actor
-from tenants.models import GrantRole
+from tenants.models import GrantRole, NotificationChoice
 from tests.factories.demo import make_cluster, make_job, make_node, make_queue, run_task
 from tests.people import People, make_grant, make_user
 
@@ -75,6 +76,23 @@ def test_the_output_of_a_job_is_for_who_may_read_it(
     said = ["hello" in str(tail(who, job, Choice())) for who in (alice, load_actor(dora))]
 
     assert said == [True, False]
+
+
+def test_evictions_are_told_to_the_owner_while_they_may_read_the_job(
+    alice: Actor, people: People
+) -> None:
+    """Bob hears that his task was evicted; Alice, who reads it too, does not, nor Bob when gone."""
+    job = Job.objects.get()
+    attempt = run_task(job.tasks.get(index=0), Node.objects.get(), job.queue, [], job.created_at)
+    Attempt.objects.filter(id=attempt.id).update(state="Evicted", finished_at=job.created_at)
+    bob = load_actor(people.bob)
+
+    told = [
+        [one.state for one in notifications(who, NotificationChoice(), now=job.created_at)]
+        for who in (bob, alice, replace(bob, grants=()))
+    ]
+
+    assert told == [["Evicted"], [], []]
 
 
 def test_labels_of_a_node_are_for_who_manages(alice: Actor, people: People) -> None:
