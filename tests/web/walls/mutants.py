@@ -26,7 +26,7 @@ from types import CodeType, ModuleType
 from urllib.parse import quote
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-GUARDS = Path(__file__).with_name("guards.toml")
+LISTS = ("guards.toml", "guards_of_acts.toml")
 HEAVY = ("numpy", "psycopg", "hypothesis", "redis", "structlog", "django.db.models", "pytest")
 """Imported once for all mutants; nothing of ours, and nothing that wants Django's settings."""
 PASSED, FAILED = 0, 1
@@ -70,9 +70,9 @@ class Guard:
 
 
 def guards() -> list[Guard]:
-    """Read the list."""
-    with GUARDS.open("rb") as file:
-        return [Guard(**one) for one in tomllib.load(file)["guard"]]
+    """Read the lists."""
+    texts = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in LISTS]
+    return [Guard(**one) for text in texts for one in tomllib.loads(text)["guard"]]
 
 
 class _Mutated(SourceFileLoader):
