@@ -196,6 +196,7 @@ def _database(url: str | None) -> dict[str, Any]:
 
 
 DATABASES = {"default": _database(_database_url)}
+TERRACE_DATABASE_PREPARE = env.flag("TERRACE_DATABASE_PREPARE", default=True)
 
 # --- Redis: broker, wake-ups, live fan-out; may vanish at any moment ------------------------------
 

@@ -101,6 +101,12 @@ SECTIONS = (
                 "16",
             ),
             Variable(
+                "TERRACE_DATABASE_PREPARE",
+                "Let the database plan what is asked most often once a connection. Off where "
+                "a pooler of transactions stands between that knows no prepared statements.",
+                "no",
+            ),
+            Variable(
                 "TERRACE_STATEMENT_TIMEOUT_SECONDS",
                 "The longest that a database statement may take.",
                 "30",

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from django.db import connection, models
 
+from tenants.domain.prepared import prepared
+
 M = TypeVar("M", bound=models.Model)
 
 
@@ -59,7 +61,7 @@ def insert_groups(groups: Iterable[Group], wakes: Iterable[tuple[str, str]] = ()
     if filled or distinct:
         values = [[shape.record(row) for row in rows] for rows, shape in filled]
         texts = [json.dumps(one, default=_worded) for one in (*values, distinct)]
-        with connection.cursor() as cursor:
+        with prepared() as cursor:
             cursor.execute(_together(tuple(shape.insert for _, shape in filled)), texts)
 
 
@@ -139,7 +141,7 @@ def update_rows(rows: Sequence[models.Model], fields: Sequence[str]) -> int:
         return 0
     change = _change(type(rows[0]), tuple(fields))
     records = [dict(zip(change.columns, change.read(row), strict=True)) for row in rows]
-    with connection.cursor() as cursor:
+    with prepared() as cursor:
         cursor.execute(change.statement, [json.dumps(records, default=_worded)])
         return int(cursor.rowcount)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 
 from scheduling.domain import job_secrets, quotas
 from scheduling.domain.transitions import Batch
@@ -20,6 +20,7 @@ from scheduling.spec.job_spec import JobSpec, RoleSpec
 from tenants.domain import access, audit
 from tenants.domain.access import Actor, Verb
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, Problem
+from tenants.domain.prepared import prepared
 from tenants.models import AuditRow, OrgUnit
 
 POD = 1000
@@ -242,7 +243,7 @@ def _named(actor: Actor, name: str) -> tuple[Queue, list[UUID]]:
     Each submission asks it: as text, so that it is not put together anew each time.
     """
     scope = access.reads(actor, Verb.QUEUE_READ)
-    with connection.cursor() as cursor:
+    with prepared() as cursor:
         cursor.execute(QUEUES_NAMED, [name])
         rows = cursor.fetchall()
     for row in rows:
@@ -278,7 +279,7 @@ class _Held:
 AROUND = f"""
 SELECT (SELECT count(*) FROM scheduling_queue WHERE parent_id = %s), {quotas.ANY_AROUND},
     ARRAY(SELECT nextval(pg_get_serial_sequence('scheduling_role', 'id'))
-          FROM generate_series(1, %s))
+          FROM generate_series(1, %s::int))
 """  # noqa: S608 -- no value in it
 
 
@@ -290,7 +291,7 @@ def _hold_queue(queue: Queue, *, roles: int) -> _Held:
     no FOR SHARE, and FOR KEY SHARE lets an update pass by. The queues below are counted by a
     statement of its own: one that had to wait for the lock still sees them as they were before.
     """
-    with connection.cursor() as cursor:
+    with prepared() as cursor:
         cursor.execute(
             "SELECT state, unit_id FROM scheduling_queue WHERE id = %s FOR SHARE", [queue.id]
         )

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from django.db import connection
 from django.db.models import Q
 
 from tenants.domain.errors import Denied, NotFound
+from tenants.domain.prepared import prepared
 from tenants.models import ApiToken, Grant, GrantRole, OrgClosure, OrgUnit, User
 
 
@@ -278,7 +278,7 @@ def load_actor(user: User, token: ApiToken | None = None) -> Actor:
     """Read the rights of a user now, narrowed by a token: one query, two with a token's unit."""
     if not user.is_active:
         return Actor(user.id, user.get_username(), token.id if token else None)
-    with connection.cursor() as cursor:
+    with prepared() as cursor:
         cursor.execute(_GRANTS, [user.id])
         grants: tuple[GrantPair, ...] = tuple(
             (GrantRole(role), unit) for role, unit in cursor.fetchall()

@@ -8,11 +8,12 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db import connection, models, transaction
+from django.db import models, transaction
 
 from tenants.domain import audit, outbox
 from tenants.domain.access import Actor, Verb, allowed, may, reads, refusal, require
 from tenants.domain.errors import Denied, Invalid, NotFound, Problem
+from tenants.domain.prepared import prepared
 from tenants.domain.users import grant_units, home_unit
 from tenants.models import ApiToken, OrgClosure, OrgUnit, User
 
@@ -108,7 +109,7 @@ def authenticate(secret: str, now: datetime) -> tuple[User, ApiToken] | None:
     """
     if not secret.startswith(MARK):
         return None
-    with connection.cursor() as cursor:
+    with prepared() as cursor:
         cursor.execute(_BY_SECRET, [_hash(secret), now])
         row = cursor.fetchone()
     if row is None:
