@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from controlplane.forms.queues import BYTES, RESOURCES, amount_text
 from controlplane.units import UNKNOWN, amount, resource_name
@@ -155,14 +156,13 @@ def _item(
                 amount_text(values[kind].get(resource), resource),
                 amount_text(seen[kind].get(resource), resource),
             )
-    choices = tuple((one.value, str(_POLICIES()[one])) for one in QueuePolicy)
     inputs["policy"] = Input(
         f"{prefix}-policy",
         _("Order of jobs"),
         values["policy"],
         seen["policy"],
         "select",
-        choices,
+        tuple(policies()),
     )
     labels = (_("Lends its min"), _("Others may reclaim"), _("Logs shared"))
     for flag, label in zip(FLAGS, labels, strict=True):
@@ -177,13 +177,17 @@ def _item(
     return ItemForm(queue_id, name, version, seen, inputs)
 
 
-def _POLICIES() -> dict[QueuePolicy, str]:  # noqa: N802 - a table, made in the reader's language
-    return {
-        QueuePolicy.PRIORITY: _("priority, then age"),
-        QueuePolicy.FIFO: _("first in, first out"),
-        QueuePolicy.FAIR: _("fair among users"),
-        QueuePolicy.SLA: _("nearest deadline"),
-    }
+POLICIES = {
+    QueuePolicy.PRIORITY: gettext_lazy("priority, then age"),
+    QueuePolicy.FIFO: gettext_lazy("first in, first out"),
+    QueuePolicy.FAIR: gettext_lazy("fair among users"),
+    QueuePolicy.SLA: gettext_lazy("nearest deadline"),
+}
+
+
+def policies() -> list[tuple[str, str]]:
+    """Return the orders in which a queue serves its jobs, as the choices of a menu."""
+    return [(one.value, str(words)) for one, words in POLICIES.items()]
 
 
 def _resources(*amounts: Mapping[str, Any]) -> list[str]:
@@ -356,7 +360,7 @@ def _value(name: str, value: Any) -> str:
     if name in FLAGS:
         return _("yes") if value else _("no")
     if name == "policy" and value in QueuePolicy.values:
-        return _POLICIES()[QueuePolicy(value)]
+        return str(POLICIES[QueuePolicy(value)])
     return str(value)
 
 

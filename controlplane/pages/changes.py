@@ -81,19 +81,20 @@ def _moment(text: str) -> datetime | None:
 @page
 @require_POST
 def new(request: PageRequest) -> HttpResponse:
-    """Begin an empty draft."""
+    """Begin a draft, empty or with a queue whose numbers are to be typed."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    added = request.POST.getlist("add")[: forms.MOST_QUEUES]
     try:
         row = change_sets.create(
             actor=request.actor,
             cluster_id=cluster.id,
-            title=request.POST.get("title", ""),
+            title=request.POST.get("title", "") or (_title_of(added) if added else ""),
             now=now(),
         )
     except Invalid as error:
         messages.error(request, error_text(error))
         return HttpResponseRedirect(reverse("pages:change_list"))
-    return _to(row)
+    return _to(row, added)
 
 
 @page
@@ -347,7 +348,11 @@ def _to(row: ChangeSet, added: object = ()) -> HttpResponse:
 
 def title_for(queues: list[Queue]) -> str:
     """Return a title for edits that were typed elsewhere."""
-    names = ", ".join(queue.name for queue in queues[:3])
+    return _title_of([queue.name for queue in queues])
+
+
+def _title_of(queues: list[str]) -> str:
+    names = ", ".join(queues[:3])
     more = len(queues) - 3
     text = _("Shares of %(names)s") % {"names": names}
     return (f"{text} +{more}" if more > 0 else text)[: change_sets.LONGEST_TITLE]

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_POST
 
 from controlplane.charts import allocation as allocation_charts
 from controlplane.charts import queue_tree as tree_chart
+from controlplane.forms import changes as change_forms
 from controlplane.forms import queues as forms
 from controlplane.forms.queues import QueueForm
 from controlplane.pages import queue_detail
@@ -217,6 +218,7 @@ def detail(request: PageRequest, name: str) -> HttpResponse:
         "path": found.path[:-1],
         **queue_detail.share_context(cluster, found),
         **queue_detail.jobs_context(request.actor, found),
+        "orders": change_forms.policies(),
     }
     return render_page(request, "queues/detail.html", context, section=SECTION)
 
@@ -260,31 +262,51 @@ def _sharing_out(
 @page
 @require_POST
 def act(request: PageRequest, name: str) -> HttpResponse:
-    """Open, close or delete a queue."""
+    """Open, close or delete a queue, or let it serve its jobs in another order."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     queue = queue_queries.by_name(request.actor, cluster.id, name)
     action = request.POST.get("action", "")
     reason = request.POST.get("reason", "")[:500]
+    if action not in {*ACTIONS, "delete", "order"}:
+        raise Invalid([Problem("action", "unknown_action", {"action": action[:40]})])
     try:
         if action == "delete":
             return _delete(request, queue, reason)
-        if action not in ACTIONS:
-            raise Invalid([Problem("action", "unknown_action", {"action": action[:40]})])
+        if action == "order":
+            return _order(request, queue, reason)
         do, done = ACTIONS[action]
         do(actor=request.actor, queue_id=queue.id, now=now(), reason=reason)
-    except Conflict as error:
+    except (Conflict, Invalid) as error:
         messages.error(request, error_text(error))
     else:
         messages.success(request, str(done))
     return HttpResponseRedirect(reverse("pages:queue", args=[name]))
 
 
-def _delete(request: PageRequest, queue: Queue, reason: str) -> HttpResponse:
+def _version(request: PageRequest, queue: Queue) -> int:
+    """Return the version that the person saw."""
     version = request.POST.get("version", "")
+    return int(version) if version.isdecimal() else queue.version
+
+
+def _order(request: PageRequest, queue: Queue, reason: str) -> HttpResponse:
+    edit = QueueEdit(
+        queue_id=queue.id,
+        expected_version=_version(request, queue),
+        policy=request.POST.get("policy", "")[:40],
+    )
+    if change_sets.edit_now(actor=request.actor, edits=[edit], now=now(), reason=reason):
+        messages.success(request, _("It serves its jobs in another order from now on."))
+    else:
+        messages.info(request, _("Nothing was changed."))
+    return HttpResponseRedirect(reverse("pages:queue", args=[queue.name]))
+
+
+def _delete(request: PageRequest, queue: Queue, reason: str) -> HttpResponse:
     queue_domain.delete_queue(
         actor=request.actor,
         queue_id=queue.id,
-        expected_version=int(version) if version.isdecimal() else queue.version,
+        expected_version=_version(request, queue),
         now=now(),
         reason=reason,
     )

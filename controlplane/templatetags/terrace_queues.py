@@ -9,6 +9,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import pgettext_lazy
 
 from controlplane.charts.bullets import bullet
+from controlplane.forms.changes import policies
 from controlplane.forms.queues import QueueFields
 from controlplane.templatetags.terrace import chip
 from controlplane.units import UNKNOWN
@@ -64,6 +65,12 @@ def queue_input(fields: QueueFields, name: str, queue: str) -> dict[str, Any]:
         "label": label % {"queue": queue},
         "errors": fields.errors.get(name, []),
     }
+
+
+@register.filter
+def order_of_jobs(policy: str) -> str:
+    """Say in which order a queue serves its jobs."""
+    return dict(policies()).get(policy, policy)
 
 
 _CHANGE_STATES = {

@@ -136,6 +136,35 @@ def test_idle_tree_says_what_will_be_drawn(site: Site, browse: Browse) -> None:
     assert busy.context["chart"] is not None
 
 
+def test_order_of_jobs_is_changed_on_the_page_of_the_queue(site: Site, browse: Browse) -> None:
+    """Its manager chooses the order there; a stale page and a made-up order change nothing."""
+    client = browse(site.people.root)
+    page = client.get("/queues/robots/").content.decode()
+    wanted = {"action": "order", "policy": "fifo", "version": str(site.robots.version)}
+
+    done = client.post("/queues/robots/act/", {**wanted, "reason": "asked for"}, follow=True)
+    stale = client.post("/queues/robots/act/", {**wanted, "policy": "sla"}, follow=True)
+    queue = Queue.objects.get(id=site.robots.id)
+    wrong = {**wanted, "policy": "dice", "version": str(queue.version)}
+    unknown = client.post("/queues/robots/act/", wrong, follow=True)
+
+    assert "Change the order" in page
+    assert "Change the order" not in browse(site.people.bob).get("/queues/robots/").content.decode()
+    assert "first in, first out" in done.content.decode()
+    assert "message-error" in stale.content.decode()
+    assert "choose one of" in unknown.content.decode()
+    assert Queue.objects.get(id=site.robots.id).policy == "fifo"
+    assert AuditRow.objects.filter(reason="asked for").exists()
+
+
+def test_plan_begins_with_the_queue_that_one_looks_at(site: Site, browse: Browse) -> None:
+    """From a queue's page a draft opens with its fields."""
+    page = browse(site.people.root).post("/changes/new/", {"add": "robots"}, follow=True)
+
+    assert "robots" in page.context["change"].title
+    assert [item.queue for item in page.context["form"].items.values()] == ["robots"]
+
+
 def test_effect_names_the_field_of_a_problem(site: Site, browse: Browse) -> None:
     """What is wrong carries its field while one types; without scripts it stands at the field."""
     client = browse(site.people.root)
