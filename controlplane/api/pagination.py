@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, QuerySet
 from rest_framework.request import Request
 
+from scheduling.domain.queries.keyset import beyond
 from tenants.domain.errors import Invalid, Problem
 
 DEFAULT_LIMIT = 50
@@ -52,7 +53,7 @@ def page(rows: QuerySet[M], order: Sequence[str], request: Request) -> tuple[lis
     limit = limit_of(request)
     after = request.query_params.get("after", "")
     if after:
-        rows = rows.filter(_after(order, _decode(after, len(order))))
+        rows = rows.filter(beyond(order, _decode(after, len(order))))
     try:
         found = list(rows.order_by(*order)[: limit + 1])
     except (ValidationError, ValueError) as error:
@@ -61,17 +62,6 @@ def page(rows: QuerySet[M], order: Sequence[str], request: Request) -> tuple[lis
     if len(found) <= limit:
         return shown, None
     return shown, _encode([getattr(shown[-1], name.lstrip("-")) for name in order])
-
-
-def _after(order: Sequence[str], values: Sequence[object]) -> Q:
-    """Return (a, b) > (x, y) in the order's directions, as a chain of comparisons."""
-    condition = Q()
-    equal = Q()
-    for name, value in zip(order, values, strict=True):
-        field, operator = name.lstrip("-"), "lt" if name.startswith("-") else "gt"
-        condition |= equal & Q(**{f"{field}__{operator}": value})
-        equal &= Q(**{field: value})
-    return condition
 
 
 def _encode(values: Sequence[object]) -> str:

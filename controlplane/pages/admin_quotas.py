@@ -14,10 +14,15 @@ from controlplane.forms import quotas as forms
 from controlplane.forms.people import Choices, TextForm, form_of
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from scheduling.domain import quotas
-from scheduling.domain.queries.quotas import list_quotas, load_quota, own_quotas, where_one_works
+from scheduling.domain.queries.quotas import (
+    load_quota,
+    own_quotas,
+    page_of_quotas,
+    where_one_works,
+)
 from scheduling.domain.quotas import Subject, limits_of
 from scheduling.models import Quota, QuotaScope
-from tenants.domain.access import Actor, Verb, reads, require
+from tenants.domain.access import Actor, Verb, allowed, reads, require
 from tenants.domain.errors import Conflict, Denied, Invalid, NotFound
 from tenants.models import OrgClosure, OrgUnit, User
 
@@ -36,26 +41,37 @@ def listing(request: PageRequest) -> HttpResponse:
     """Show the quotas that the viewer may read, with their use, and what counts the viewer."""
     actor = request.actor
     unit = _unit_of(request)
-    found = list_quotas(actor, unit_ids=None if unit is None else [unit.id])
-    editable = _editable_units(actor)
+    found = page_of_quotas(
+        actor, unit_id=unit.id if unit else None, after=_uuid(request.GET.get("after", ""))
+    )
+    scope = reads(actor, Verb.QUOTA_EDIT)
+    edited_at = {view.quota.id: _edited_at(view.quota) for view in found.views}
+    editable = allowed(actor, Verb.QUOTA_EDIT, edited_at.values())
     context = {
-        "views": found,
+        "views": found.views,
+        "next_after": found.next_after,
         "unit": unit,
         "own": own_quotas(request.user.pk, where_one_works(actor)),
-        "may_edit": bool(editable),
-        "editable": {view.quota.id for view in found if _edited_at(view.quota) in editable},
+        "may_edit": scope.sees_everything or bool(scope.readable_units),
+        "editable": {quota_id for quota_id, at in edited_at.items() if at in editable},
     }
     return render_page(request, "admin_quotas/list.html", context, section=SECTION)
 
 
 def _unit_of(request: PageRequest) -> OrgUnit | None:
     """Return the unit that the address narrows the list to, if the viewer may read its quotas."""
-    try:
-        unit_id = UUID(request.GET.get("unit", ""))
-    except ValueError:
+    unit_id = _uuid(request.GET.get("unit", ""))
+    if unit_id is None:
         return None
     require(request.actor, Verb.QUOTA_READ, unit_id, what="org unit")
     return OrgUnit.objects.get(id=unit_id)
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 @page
@@ -151,10 +167,8 @@ def _show(
 def _known(actor: Actor, text: str) -> Quota | None:
     if not text:
         return None
-    try:
-        view = load_quota(actor, UUID(text))
-    except ValueError:
-        view = None
+    quota_id = _uuid(text)
+    view = load_quota(actor, quota_id) if quota_id else None
     if view is None:
         raise NotFound("quota")
     return view.quota

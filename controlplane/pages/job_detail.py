@@ -51,7 +51,7 @@ TAB_KEYS = {"job_why": "w", "job_logs": "l"}
 """Tab -> the letter that opens it."""
 
 
-def _render(  # noqa: PLR0913 -- what a page of a job is made of
+def _render(
     request: PageRequest,
     job: Job,
     tab: str,
@@ -91,9 +91,14 @@ def overview(request: PageRequest, job_id: UUID) -> HttpResponse:
 
 @page
 def tasks(request: PageRequest, job_id: UUID) -> HttpResponse:
-    """Show the tasks, role by index."""
+    """Show the first tasks of each role as cells, and all of them in pages."""
     job = job_queries.load_job(request.actor, job_id)
-    context = {"roles": job_queries.tasks_by_role(request.actor, job)}
+    after = request.GET.get("after", "")
+    context = {
+        "roles": [] if after else job_queries.tasks_by_role(request.actor, job),
+        "page": job_queries.task_page(request.actor, job, after=after),
+        "after": after,
+    }
     return _render(request, job, "job_tasks", "jobs/tasks.html", context)
 
 

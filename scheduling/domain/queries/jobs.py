@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,6 +13,7 @@ from uuid import UUID
 from django.db.models import Case, Max, Prefetch, Q, QuerySet, Sum, When, Window
 from django.db.models.functions import RowNumber
 
+from scheduling.domain.queries.keyset import beyond
 from scheduling.domain.queries.redaction import redact_rows
 from scheduling.models import (
     Attempt,
@@ -35,6 +37,9 @@ from tenants.models.scoped import Scope, known_first
 PAGE_SIZE = 50
 LARGEST_PAGE = 500
 TASKS_PER_ROLE = 256
+TASKS_PER_PAGE = 100
+TASK_ORDER = ("role_id", "index")
+TASK_CURSOR = re.compile(r"[0-9]{1,18}-[0-9]{1,9}", re.ASCII)
 LINES = 12
 SAMPLES = 4000
 POINTS = 400
@@ -90,6 +95,19 @@ class RoleTasks:
     def more(self) -> int:
         """How many tasks are not in `tasks`."""
         return max(0, self.role.replicas - len(self.tasks))
+
+    @property
+    def last_cursor(self) -> str:
+        """Where the list of all tasks goes on after these."""
+        return task_cursor(self.tasks[-1]) if self.tasks else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """One page of a job's tasks by role and index; an empty cursor: there is no more."""
+
+    tasks: tuple[Task, ...]
+    next_cursor: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +271,10 @@ def load_job(scope: Scope, job_id: UUID | str) -> Job:
     return job
 
 
-def tasks_by_role(scope: Scope, job: Job, *, most: int = TASKS_PER_ROLE) -> list[RoleTasks]:
-    """Return the roles in order, each with its first `most` tasks: two queries, and for names."""
+def tasks_by_role(scope: Scope, job: Job) -> list[RoleTasks]:
+    """Return the roles in order, each with its first tasks: two queries, and for names."""
     tasks = (
-        Task.objects.filter(job=job, index__lt=most)
+        Task.objects.filter(job=job, index__lt=TASKS_PER_ROLE)
         .select_related("node")
         .order_by("role_id", "index")
     )
@@ -265,6 +283,31 @@ def tasks_by_role(scope: Scope, job: Job, *, most: int = TASKS_PER_ROLE) -> list
     shown = [task for one in found for task in one.tasks]
     redact_rows(scope, shown, own_queues={job.queue.name})
     return found
+
+
+def task_cursor(task: Task) -> str:
+    """Return where the page after this task begins."""
+    return f"{task.role_id}-{task.index}"
+
+
+def task_page(scope: Scope, job: Job, *, after: str = "") -> TaskPage:
+    """Return tasks of all roles after the one that a cursor names: one query, and for names.
+
+    Raises:
+        Invalid: the cursor is not one of ours.
+    """
+    rows = Task.objects.filter(job=job)
+    if after:
+        role_id, _, index = after.partition("-")
+        if not TASK_CURSOR.fullmatch(after):
+            raise Invalid([Problem("after", "bad_cursor", {"cursor": after[:80]})])
+        rows = rows.filter(
+            beyond(TASK_ORDER, (int(role_id), int(index))), role_id__gte=int(role_id)
+        )
+    found = list(rows.select_related("role", "node").order_by(*TASK_ORDER)[: TASKS_PER_PAGE + 1])
+    shown = tuple(found[:TASKS_PER_PAGE])
+    redact_rows(scope, shown, own_queues={job.queue.name})
+    return TaskPage(shown, task_cursor(shown[-1]) if len(found) > TASKS_PER_PAGE else "")
 
 
 def task_of(scope: Scope, job: Job, role: str, index: int) -> Task:

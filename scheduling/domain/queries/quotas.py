@@ -6,8 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
 
+from scheduling.domain.queries.keyset import beyond
 from scheduling.domain.quota_usage import UNFINISHED, Usage, is_around, measure, units_below
 from scheduling.models import Job, Queue, Quota, QuotaLimit, QuotaResource, QuotaScope
 from tenants.domain.access import Actor, Verb, reads
@@ -50,6 +52,36 @@ def list_quotas(actor: Actor, *, unit_ids: Collection[UUID] | None = None) -> li
         quotas = quotas.filter(unit__in=unit_ids)
     rows = QuotaLimit.objects.filter(quota__in=quotas.values("id"))
     return _with_use(rows.order_by(*ORDER), None)
+
+
+PAGE_SIZE = 50
+PAGE_ORDER = ("unit__name", "unit_id", "scope", "who", "id")
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPage:
+    """One page of quotas; `next_after` is where the next begins, None where this is the last."""
+
+    views: list[QuotaView]
+    next_after: UUID | None
+
+
+def page_of_quotas(
+    actor: Actor, *, unit_id: UUID | None = None, after: UUID | None = None
+) -> QuotaPage:
+    """Return a page of what `list_quotas` does, after a quota of the page before."""
+    limits = QuotaLimit.objects.filter(quota=OuterRef("pk"))
+    quotas = Quota.objects.visible_to(reads(actor, Verb.QUOTA_READ)).filter(Exists(limits))
+    if unit_id is not None:
+        quotas = quotas.filter(unit=unit_id)
+    ordered = quotas.annotate(who=Coalesce("user__username", Value(""))).order_by(*PAGE_ORDER)
+    last = ordered.filter(id=after).values_list(*PAGE_ORDER).first() if after else None
+    if last is not None:
+        ordered = ordered.filter(beyond(PAGE_ORDER, last))
+    shown = QuotaLimit.objects.filter(quota__in=ordered.values("id")[: PAGE_SIZE + 1])
+    views = _with_use(shown.order_by(*ORDER), None)
+    has_more = len(views) > PAGE_SIZE
+    return QuotaPage(views[:PAGE_SIZE], views[PAGE_SIZE - 1].quota.id if has_more else None)
 
 
 def load_quota(actor: Actor, quota_id: UUID) -> QuotaView | None:

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from datetime import timedelta
 
+import pytest
 from django.test import Client
 
-from scheduling.models import Job
+from scheduling.domain.queries import jobs as job_queries
+from scheduling.models import Job, Role, Task
 from tenants.models import AuditRow, User
 from tests.factories.demo import make_job
 from tests.web.pages.conftest import Site
@@ -126,3 +128,54 @@ def test_empty_list_leads_on(site: Site, browse: Browse) -> None:
     assert "No jobs yet" in empty
     assert 'href="/jobs/new/"' in empty
     assert "No job fits these filters" in narrowed
+
+
+def test_tasks_of_large_roles_come_in_pages(
+    site: Site, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cells show the first of each role, the list all of them, role by role; none is left out."""
+    monkeypatch.setattr(job_queries, "TASKS_PER_PAGE", 3)
+    job = make_job(site.robots, site.people.bob, "wide", site.now, replicas=5)
+    second = Role.objects.create(
+        job=job, position=1, name="ps", replicas=2, min_available=2, request={}
+    )
+    for index in range(2):
+        Task.objects.create(job=job, role=second, index=index, state_at=site.now)
+    client = browse(site.people.bob)
+    told, address = [], f"/jobs/{job.id}/tasks/"
+
+    while address:
+        page = client.get(address).context["page"]
+        told.append([f"{task.role.name}-{task.index}" for task in page.tasks])
+        cursor = page.next_cursor
+        address = f"/jobs/{job.id}/tasks/?after={cursor}" if cursor else ""
+
+    assert told == [
+        ["worker-0", "worker-1", "worker-2"],
+        ["worker-3", "worker-4", "ps-0"],
+        ["ps-1"],
+    ]
+
+
+@pytest.mark.parametrize("cursor", ["x", "1-", "-1", "1-1-1", "9999999999999999999999-1"])
+def test_bad_cursor_of_tasks_is_refused(site: Site, browse: Browse, cursor: str) -> None:
+    """What is no place in the list is said to be none, instead of failing."""
+    page = browse(site.people.bob).get(f"/jobs/{site.bobs.id}/tasks/?after={cursor}")
+
+    assert page.status_code == 422
+
+
+def test_rest_of_a_large_role_is_led_to(
+    site: Site, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has no cell is behind a link: the list after the last cell."""
+    monkeypatch.setattr(job_queries, "TASKS_PER_ROLE", 2)
+    job = make_job(site.robots, site.people.bob, "wide", site.now, replicas=5)
+    client = browse(site.people.bob)
+
+    text = client.get(f"/jobs/{job.id}/tasks/").content.decode()
+    cursor = f"{job.roles.get().id}-1"
+    rest = client.get(f"/jobs/{job.id}/tasks/?after={cursor}").context["page"]
+
+    assert f'/tasks/?after={cursor}">and 3 more</a>' in text
+    assert [task.index for task in rest.tasks] == [2, 3, 4]

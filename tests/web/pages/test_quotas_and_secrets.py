@@ -15,6 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
 from scheduling.domain import quotas
+from scheduling.domain.queries import quotas as queries
 from scheduling.domain.quotas import Subject
 from scheduling.models import Job, Quota, QuotaLimit, QuotaResource, QuotaScope
 from tenants.domain import secrets
@@ -66,6 +67,27 @@ def test_quota_is_shown_with_its_use(site: Site, browse: Browse) -> None:
 
     assert "Waiting jobs: 1 of 2" in words
     assert "GPUs: 0 of 4" in words
+
+
+def test_many_quotas_come_in_pages(
+    site: Site, browse: Browse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By unit and scope; each stands on one page, none is left out."""
+    monkeypatch.setattr(queries, "PAGE_SIZE", 2)
+    people = site.people
+    for unit in (people.vision, people.lab, people.robots):
+        limit(site, unit, {R.GPU: 4000}, QuotaScope.EACH_USER)
+        limit(site, unit, {R.GPU: 4000}, QuotaScope.UNIT)
+    client = browse(people.root)
+    told, address = [], "/admin/quotas/"
+
+    while address:
+        context = client.get(address).context
+        told.append([(view.quota.unit.name, view.quota.scope) for view in context["views"]])
+        after = context["next_after"]
+        address = f"/admin/quotas/?after={after}" if after else ""
+
+    assert told == [[(name, "each_user"), (name, "unit")] for name in ("lab", "robots", "vision")]
 
 
 def test_other_tenants_quotas_are_not_shown(site: Site, browse: Browse) -> None:
