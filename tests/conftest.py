@@ -24,15 +24,19 @@ IN_A_BROWSER = str(HERE / "browser") + os.sep
 services = EmbeddedServices(os.environ)
 for _name in ("DATABASE_URL_FILE", "REDIS_URL_FILE", "SECRET_KEY_FILE"):
     os.environ.pop(_name, None)
-os.environ.update(services.settings(), DJANGO_SETTINGS_MODULE="controlplane.settings")
+_environment = {**services.settings(), "DJANGO_SETTINGS_MODULE": "controlplane.settings"}
+os.environ.update(_environment)
 _database = os.environ.get("TERRACE_TEST_DATABASE_NAME", f"test_terrace_{os.getpid()}")
-settings.DATABASES["default"]["TEST"] = {"NAME": _database}
+settings.DATABASES["default"].setdefault("TEST", {})["NAME"] = _database
 # Here, not by pytest-django: the conftest of a folder that is named as argument imports models.
 django.setup()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Watch skipped tests; `.ci/run` lets unlisted ones fail the run."""
+    if config.getoption("numprocesses", None):
+        for name in _environment:  # each of the processes that run the tests has its own servers
+            del os.environ[name]
     is_fatal = os.environ.get("TERRACE_UNLISTED_SKIPS") == "fail"
     config.pluginmanager.register(SkipWatch(is_fatal=is_fatal))
 
