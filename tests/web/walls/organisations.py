@@ -9,8 +9,7 @@ from datetime import UTC, datetime, timedelta
 from django.db import connection
 from hypothesis import strategies as st
 
-from scheduling.domain import change_sets
-from scheduling.domain import queues as queue_domain
+from scheduling.domain import change_sets, unit_queues
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.models import (
     History,
@@ -77,9 +76,9 @@ class Organisation:
 
 
 @st.composite
-def organisations(draw: st.DrawFn) -> Organisation:
+def organisations(draw: st.DrawFn, fewest: int = 2, most: int = MOST_UNITS) -> Organisation:
     """Draw units of different names, grants for the readers, and up to three moves."""
-    names = draw(st.lists(st.sampled_from(NAMES), min_size=2, max_size=MOST_UNITS, unique=True))
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=fewest, max_size=most, unique=True))
     units = st.integers(0, len(names) - 1)
     parents = tuple(
         None if index == 0 else draw(st.one_of(st.none(), st.integers(0, index - 1)))
@@ -166,7 +165,7 @@ def _move(built: Built, unit: int, parent: int, now: datetime) -> None:
     if built.chain(unit)[-1] != above[-1]:
         return
     row = OrgUnit.objects.get(id=built.units[unit].id)
-    queue_domain.move_unit(
+    unit_queues.move_unit(
         actor=SYSTEM,
         unit_id=row.id,
         parent_id=built.units[parent].id,

@@ -12,19 +12,29 @@ import os
 from collections.abc import Iterable
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.test import Client
 from hypothesis import HealthCheck, Phase, given, settings
 
 from scheduling.domain.queries import explain
+from tests.patience import be_patient
 from tests.web.walls.channels import CHANNELS, posted
-from tests.web.walls.organisations import Built, Organisation, build, organisations
+from tests.web.walls.organisations import (
+    MOST_UNITS,
+    NAMES,
+    Built,
+    Organisation,
+    build,
+    organisations,
+)
 
 CHECKS = int(os.environ.get("TERRACE_ORACLE_CHECKS", "0"))
 ONLY = os.environ.get("TERRACE_WALLS_CHANNELS", "")
 """Words that begin the names of the channels to ask, separated by commas; all without it."""
 EXAMPLES = 3
 TOLD_EVERY = 1_000
+SIZES = (8, len(NAMES)) if CHECKS else (2, MOST_UNITS)
+"""Fewest and most units: a list of many is asked as quickly as one of few, and checks more."""
 SHARE = 3
 """In a run of the tests every third channel is asked of an organisation."""
 
@@ -53,13 +63,6 @@ def ask(built: Built, channels: Iterable[str]) -> int:
     return checks
 
 
-def _be_patient() -> None:
-    """Let a busy machine think between two queries for longer than a web process may."""
-    with connection.cursor() as cursor:
-        cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
-        cursor.execute("SET LOCAL statement_timeout = 0")
-
-
 @pytest.mark.django_db
 def test_whatever_is_asked_the_tree_says_who_sees_it(capsys: pytest.CaptureFixture[str]) -> None:
     """Lists, details, counts, searches, exports, live regions and logs agree with the oracle."""
@@ -76,7 +79,7 @@ def test_whatever_is_asked_the_tree_says_who_sees_it(capsys: pytest.CaptureFixtu
         phases=(Phase.explicit, Phase.reuse, Phase.generate),  # a step of shrinking takes seconds
         suppress_health_check=list(HealthCheck),
     )
-    @given(organisation=organisations())
+    @given(organisation=organisations(*SIZES))
     def check(organisation: Organisation) -> None:
         if CHECKS and done[0] >= CHECKS:
             return
@@ -89,7 +92,7 @@ def test_whatever_is_asked_the_tree_says_who_sees_it(capsys: pytest.CaptureFixtu
         if CHECKS and done[0] // TOLD_EVERY > before:
             tell(f"{done[0]} checks")
 
-    _be_patient()
+    be_patient()
     check()
 
     if CHECKS:
