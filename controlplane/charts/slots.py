@@ -1,4 +1,4 @@
-"""The map of a cluster: nodes x GPU index, coloured by measured use."""
+"""The map of a cluster: nodes x GPU index, coloured by measured use or by what GPUs share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from controlplane.charts.chart import Chart, PlotlyJson
+from controlplane.charts.slot_groups import Grouped
 from controlplane.links import job_url
 from scheduling.domain.queries.cluster import ClusterMap, NodeLoad, Slot
 
@@ -19,46 +20,71 @@ SCALE = [
 ]
 
 
-def chart(found: ClusterMap, *, is_small: bool = False) -> Chart:
+def chart(found: ClusterMap, *, groups: Grouped | None = None, is_small: bool = False) -> Chart:
     """Draw a heat map; a GPU without a measurement is a gap, never zero.
 
-    A small one is as high as its place, whatever the number of nodes, and has no letters.
+    With groups, each GPU has the colour and the mark of its group instead. A small one is as high
+    as its place, whatever the number of nodes, and has no letters.
     """
     loads = [load for load in found.loads if load.slots]
     width = max((len(load.slots) for load in loads), default=0)
     names = [_name(load) for load in loads]
     links = [_padded(_links(load), width) for load in loads]
+    cells = {
+        "type": "heatmap",
+        "y": names,
+        "x": [str(index) for index in range(width)],
+        "customdata": links,
+        "texttemplate": "" if is_small else "%{text}",
+        "xgap": 2,
+        "ygap": 2,
+        "hoverongaps": False,
+        "showscale": False,  # a colour bar sets style attributes; the policy forbids them
+    }
     return Chart(
         title=_("GPUs by node"),
-        summary=_summary(found),
-        data=[
-            _unmeasured(loads, names, links, width),
-            {
-                "type": "heatmap",
-                "y": names,
-                "x": [str(index) for index in range(width)],
-                "z": [_padded([slot.percent for slot in load.slots], width) for load in loads],
-                "text": [
-                    _padded([_letter(slot) for slot in load.slots], width, "") for load in loads
-                ],
-                "texttemplate": "" if is_small else "%{text}",
-                "customdata": links,
-                "hovertemplate": _("%{y} GPU %{x}: %{z} % used") + "<extra></extra>",
-                "colorscale": SCALE,
-                "zmin": 0,
-                "zmax": 100,
-                "xgap": 2,
-                "ygap": 2,
-                "hoverongaps": False,
-                "showscale": False,  # a colour bar sets style attributes; the policy forbids them
-            },
-        ],
+        summary=_summary(found, groups),
+        data=[cells | _by_group(loads, groups, width)]
+        if groups
+        else [_unmeasured(loads, names, links, width), cells | _by_use(loads, width)],
         layout={
             **({} if is_small else {"height": max(160, 60 + ROW_PIXELS * len(loads))}),
             "xaxis": {"title": {"text": _("GPU")}, "type": "category", "showgrid": False},
             "yaxis": {"autorange": "reversed", "type": "category", "showgrid": False},
         },
     )
+
+
+def _by_use(loads: list[NodeLoad], width: int) -> PlotlyJson:
+    return {
+        "z": [_padded([slot.percent for slot in load.slots], width) for load in loads],
+        "text": [_padded([_letter(slot) for slot in load.slots], width, "") for load in loads],
+        "hovertemplate": _("%{y} GPU %{x}: %{z} % used") + "<extra></extra>",
+        "colorscale": SCALE,
+        "zmin": 0,
+        "zmax": 100,
+    }
+
+
+def _by_group(loads: list[NodeLoad], found: Grouped, width: int) -> PlotlyJson:
+    """Paint each cell in its group's colour: a scale of as many even steps as there are groups."""
+    numbers = [[found.of_device[slot.device.id] for slot in load.slots] for load in loads]
+    steps = len(found.groups)
+    return {
+        "z": [_padded([*row], width) for row in numbers],
+        "text": [_padded([found.groups[one].mark for one in row], width, "") for row in numbers],
+        "hovertext": [
+            _padded([found.groups[one].name for one in row], width, "") for row in numbers
+        ],
+        "hovertemplate": "%{y} GPU %{x}: %{hovertext}<extra></extra>",
+        "colorscale": [
+            [edge / steps, f"token:{group.token}"]
+            for number, group in enumerate(found.groups)
+            for edge in (number, number + 1)
+        ],
+        "zmin": -0.5,
+        "zmax": steps - 0.5,
+    }
 
 
 def _unmeasured(
@@ -109,7 +135,7 @@ def _links(load: NodeLoad) -> list[object]:
     return [job_url(slot.job.id) if slot.job is not None else node for slot in load.slots]
 
 
-def _summary(found: ClusterMap) -> str:
+def _summary(found: ClusterMap, groups: Grouped | None) -> str:
     nodes, size = found.largest_gang
     fits = (
         _("The largest job that fits now: %(nodes)d x %(size)d GPUs.")
@@ -118,4 +144,5 @@ def _summary(found: ClusterMap) -> str:
         else _("No GPU is free.")
     )
     counts = _("%(free)d of %(all)d GPUs are free.") % {"free": found.free_gpus, "all": found.gpus}
-    return f"{counts} {fits}"
+    shown = ", ".join(f"{one.name} {one.count}" for one in groups.groups) if groups else ""
+    return " ".join(part for part in (counts, fits, shown and f"{shown}.") if part)

@@ -12,7 +12,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
-from controlplane.charts import slots as slot_chart
+from controlplane.charts import slot_groups
+from controlplane.pages.fragments import map_context
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
 from controlplane.pages.node_detail import node_context
@@ -34,14 +35,15 @@ ACTIONS = {
 
 @page
 def overview(request: PageRequest) -> HttpResponse:
-    """Show nodes and GPUs, coloured by measured use."""
+    """Show nodes and GPUs, coloured by measured use or by what the address asks for."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     after = request.GET.get("after", "")[:253]
     found = cluster_queries.cluster_map(request.actor, cluster, now=now(), after=after)
+    colour = slot_groups.colouring(request.GET.get("colour", ""))
     context = {
         "cluster": cluster,
-        "map": found,
-        "chart": slot_chart.chart(found),
+        **map_context(found, colour),
+        "live_argument": f"{colour}|{after}",
         "may_join": may(request.actor, Verb.NODE_JOIN, None),
         "may_see_scheduler": may(request.actor, Verb.SETTINGS_READ, None),
     }

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from controlplane.charts import metrics as metric_charts
+from controlplane.charts import slot_groups
 from controlplane.charts import slots as slot_chart
 from controlplane.charts import timeline as timeline_chart
 from controlplane.charts import usage as usage_charts
+from controlplane.charts.slot_groups import Colouring
 from controlplane.pages import queue_detail
 from controlplane.pages.job_logs import Choice, log_tail
 from controlplane.pages.node_detail import node_context
@@ -24,6 +26,7 @@ from controlplane.pages.status_line import status_line
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import forecasts
 from scheduling.domain.queries import jobs as job_queries
+from scheduling.domain.queries.cluster import ClusterMap
 from scheduling.models import Cluster, Job, Node
 from scheduling.models.job import JobPhase
 from scheduling.models.node import NodeState
@@ -181,9 +184,22 @@ def _cluster(cluster_id: str) -> Cluster:
 
 
 def cluster_map(actor: Actor, cluster_id: str, argument: str) -> Context:
-    """Load a page of the map of a cluster; the argument is the name of the node before it."""
-    found = cluster_queries.cluster_map(actor, _cluster(cluster_id), now=_now(), after=argument)
-    return {"map": found, "chart": slot_chart.chart(found)}
+    """Load a page of the map of a cluster; the argument: its colouring, the node before it."""
+    colour, _bar, after = argument.rpartition("|")
+    found = cluster_queries.cluster_map(actor, _cluster(cluster_id), now=_now(), after=after)
+    return map_context(found, slot_groups.colouring(colour))
+
+
+def map_context(found: ClusterMap, colour: Colouring) -> Context:
+    """Return what `cluster/_map.html` draws."""
+    groups = None if colour == Colouring.USE else slot_groups.grouped(found.loads, colour)
+    return {
+        "map": found,
+        "chart": slot_chart.chart(found, groups=groups),
+        "groups": groups,
+        "colour": colour,
+        "colours": slot_groups.NAMES.items(),
+    }
 
 
 def queue_rows(actor: Actor, cluster_id: str, argument: str) -> Context:

@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from controlplane.charts.slot_groups import IDLE_PERCENT, Grouped
 from controlplane.charts.states import attempt_token
 from controlplane.links import job_url, task_url_prefix
 from controlplane.templatetags.terrace import chip, phase_label
@@ -20,7 +21,6 @@ from controlplane.units import UNKNOWN
 register = template.Library()
 
 SLOT_PIXELS = 20
-IDLE_PERCENT = 5
 _SLOT_WORDS = {
     "free": gettext_lazy("free"),
     "busy": gettext_lazy("held"),
@@ -89,13 +89,15 @@ def slot_bar(load: Any) -> SafeString:
 
 
 @register.simple_tag
-def slot_words(load: Any) -> SafeString:
-    """Write a node's GPUs with their measured use and who holds them, for the table of a chart."""
+def slot_words(load: Any, groups: Grouped | None = None) -> SafeString:
+    """Write a node's GPUs with their use, who holds them and their group, for a chart's table."""
     words = []
+    names = groups.words if groups else {}
     for slot in load.slots:
         job = slot.job
         holder = f' (<a href="{job_url(job.id)}">{escape(job.name)}</a>)' if job else ""
-        words.append(f"{slot.device.index}: {_percent(slot.percent)}{holder}")
+        group = f" {escape(names[slot.device.id])}" if names else ""
+        words.append(f"{slot.device.index}: {_percent(slot.percent)}{holder}{group}")
     return mark_safe(", ".join(words))  # noqa: S308 -- names are escaped above
 
 

@@ -48,6 +48,8 @@ class Holder:
 
     id: UUID
     name: str
+    queue: str
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,8 @@ def _slots(scope: Scope, node_ids: list[UUID], *, now: datetime) -> dict[UUID, l
         held[device_id] += 1000 if is_whole else gpu_milli
         first_job.setdefault(device_id, job_id)
     seen = Job.objects.visible_to(scope).filter(id__in=set(first_job.values()))
-    jobs = {job_id: Holder(job_id, name) for job_id, name in seen.values_list("id", "name")}
+    named = seen.values_list("id", "name", "queue__name", "owner__username")
+    jobs = {job_id: Holder(job_id, *names) for job_id, *names in named}
     used = {
         (node_id, uuid): (percent, memory)
         for node_id, uuid, percent, memory in Usage.objects.filter(

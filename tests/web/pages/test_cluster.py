@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 from django.test import Client
 
+from controlplane.pages.fragments import cluster_map
 from scheduling.domain.queries import cluster
 from scheduling.models import JoinToken, Node, Usage
+from tenants.domain.access import load_actor
 from tenants.models import User
 from tests.factories.demo import make_node, run_task
 from tests.web.pages.conftest import Site
@@ -41,6 +43,29 @@ def test_map_names_only_readable_jobs(site: Site, browse: Browse) -> None:
     assert other.context["map"].free_gpus == own.context["map"].free_gpus == 7
 
 
+def test_map_is_coloured_by_what_gpus_share(site: Site, browse: Browse) -> None:
+    """By queue, owner, state and health each GPU is in one group; others' names stay theirs."""
+    first, second, third = site.node.devices.order_by("index")[:3]
+    run_task(site.bobs.tasks.get(index=0), site.node, site.robots, [first], site.now)
+    run_task(site.charlies.tasks.get(index=0), site.node, site.mill, [second], site.now)
+    third.is_healthy = False
+    third.save()
+    Usage.objects.create(node=site.node, device_uuid=first.uuid, at=site.now, gpu_percent=1.0)
+    client = browse(site.people.bob)
+
+    def groups(colour: str) -> dict[str, int]:
+        found = client.get(f"/cluster/?colour={colour}").context["groups"]
+        return {group.name: group.count for group in found.groups}
+
+    assert groups("queue") == {"robots": 1, "held by others": 1, "free": 6}
+    assert groups("owner") == {"bob": 1, "held by others": 1, "free": 6}
+    assert groups("state") == {"held, idle": 1, "held": 1, "not healthy": 1, "free": 5}
+    assert groups("health") == {"not healthy": 1, "healthy": 7}
+    assert client.get("/cluster/?colour=plaid").context["groups"] is None
+    live = cluster_map(load_actor(site.people.bob), str(site.cluster.id), "queue|")
+    assert live["groups"] == client.get("/cluster/?colour=queue").context["groups"]
+
+
 def test_map_of_many_nodes_comes_in_pages_with_whole_sums(
     site: Site, browse: Browse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +88,7 @@ def test_map_of_many_nodes_comes_in_pages_with_whole_sums(
     assert (first.next_after, second.next_after) == ("gpu-02", "")
     sums = [(one.nodes, one.gpus, one.free_gpus, one.largest_gang) for one in (first, second)]
     assert sums == [(3, 24, 6 + 8, (2, 6))] * 2
-    assert 'data-live-arg="gpu-02"' in page.content.decode()
+    assert 'data-live-arg="use|gpu-02"' in page.content.decode()
 
 
 def test_node_counts_tasks_of_others(site: Site, browse: Browse) -> None:
