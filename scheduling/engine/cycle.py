@@ -176,7 +176,7 @@ def _job_reasons(session: Session, ready: Mapping[str, bool]) -> dict[str, Reaso
         if len(group.rows) == 1 and not group.position:
             reasons[group.rows[0].job.key] = reason
         else:
-            reasons.update(dict.fromkeys([row.job.key for row in group.left()], reason))
+            reasons.update(dict.fromkeys(session.tables.keys_of(group.left()), reason))
     reasons.update(_waits(session, ready))
     return reasons
 

@@ -353,6 +353,7 @@ class NodeTable:
         "has_numa",
         "index",
         "is_schedulable",
+        "judged",
         "names",
         "nodes",
         "resources",
@@ -386,6 +387,9 @@ class NodeTable:
             missing = UNLIMITED if name == PODS else 0
             self.allocatable[d] = [n.allocatable.get(name, missing) for n in self.nodes]
         self.is_schedulable: Bools = np.array([n.is_schedulable for n in self.nodes], dtype=bool)
+        self.judged: dict[object, tuple[Bools, Mapping[str, int]]] = {}
+        """Kept by the predicates plugin: what a task says of nodes -> those that pass, and how many
+        fail which filter."""
         self._label_codes: dict[str, tuple[dict[str, int], Int64]] = {}
         self._taint_codes: tuple[list[Node], Int64] | None = None
         self._runtime_codes: tuple[list[frozenset[str] | None], Int64] | None = None
@@ -466,7 +470,8 @@ class Tables:
         """Jobs with rules about domains of the network, or with sub-groups."""
         self.misphased: dict[str, JobRow] = {}
         """Jobs whose phase is not the one that their tasks stand for."""
-        self._sorted_groups: dict[Signature, list[JobRow]] = {}
+        self._sorted_groups: dict[Signature, tuple[list[JobRow], list[str]]] = {}
+        """Rows and keys of the groups that were asked for, by age."""
         self.rows_by_node: dict[int, Counter[str]] = {}
         """Node -> keys of the jobs that hold something there."""
         self.queue_allocated: dict[str, list[int]] = {}
@@ -595,11 +600,18 @@ class Tables:
 
     def group(self, signature: Signature) -> list[JobRow]:
         """Return the rows of a group by age, then key."""
-        rows = self._sorted_groups.get(signature)
-        if rows is None:
+        known = self._sorted_groups.get(signature)
+        if known is None:
             rows = sorted(self.groups[signature].values(), key=_by_age)
-            self._sorted_groups[signature] = rows
-        return rows
+            known = self._sorted_groups[signature] = (rows, [row.job.key for row in rows])
+        return known[0]
+
+    def keys_of(self, rows: list[JobRow]) -> list[str]:
+        """Return the keys of some rows, which are kept for a whole group."""
+        known = self._sorted_groups.get(rows[0].signature) if rows else None
+        if known is not None and known[0] is rows:
+            return known[1]
+        return [row.job.key for row in rows]
 
     def _account(  # noqa: C901, PLR0912 - one pass over a row, on the hot path
         self, row: JobRow, sign: int

@@ -530,8 +530,8 @@ def _lacking(session: Session, shape: Shape, left: Bools) -> dict[str, int]:
         is_small = left & (session.tables.nodes.allocatable[d] < amount)
         is_full = left & ~is_small & (session.free[d] < amount)
         for cause, nodes in ((f"Exceeds {name}", is_small), (f"Insufficient {name}", is_full)):
-            if nodes.any():
-                counts[cause] = int(nodes.sum())
+            if count := int(np.count_nonzero(nodes)):
+                counts[cause] = count
     return counts
 
 

@@ -16,6 +16,9 @@ from scheduling.engine.volumes import Volumes
 
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
 
+MOST_JUDGED = 500
+"""How many different asks of nodes are kept judged."""
+
 
 class Predicates(Plugin):
     """Cordons, taints, selectors, required affinity, runtimes, neighbours, ports, volumes, claims.
@@ -41,6 +44,10 @@ class Predicates(Plugin):
         )
         self.kinds = frozenset(
             kind for kind, name in switches if self.flag(f"predicate.{name}Enable", default=True)
+        )
+        self._flags = (
+            self.flag("predicate.TaintTolerationEnable", default=True),
+            self.flag("predicate.NodeAffinityEnable", default=True),
         )
         self.has_volumes = self.flag("predicate.VolumeBindingEnable", default=True) and any(
             role.role.volume_claims for row in session.tables.ruled.values() for role in row.roles
@@ -68,29 +75,42 @@ class Predicates(Plugin):
             self.volumes.put_back(entry)
 
     def predicate(self, shape: Shape) -> Bools:
-        """Return bool[N]."""
-        mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
-        for _, passes in self._filters(shape):
-            mask &= passes
-        return mask
+        """Return bool[N], not to be changed."""
+        return self._judge(shape)[0]
 
     def histogram(self, shape: Shape) -> dict[str, int]:
         """Count nodes by the first filter that they fail."""
-        left: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
-        counts: dict[str, int] = {}
-        for name, passes in self._filters(shape):
-            failed = int((left & ~passes).sum())
-            if failed:
-                counts[name] = failed
-            left &= passes
-        return counts
+        return dict(self._judge(shape)[1])
+
+    def _judge(self, shape: Shape) -> tuple[Bools, Mapping[str, int]]:
+        """Return (which nodes pass all filters bool[N], how many fail which first).
+
+        Both depend on nodes and task only, and are kept from cycle to cycle while nodes stay.
+        """
+        nodes = self.session.tables.nodes
+        says = (self._flags, shape.selector, shape.affinity, shape.tolerations, shape.image)
+        known = nodes.judged.get(says)
+        if known is None:
+            left: Bools = np.ones(nodes.count, dtype=bool)
+            counts: dict[str, int] = {}
+            for name, passes in self._filters(shape):
+                failed = int(np.count_nonzero(left & ~passes))
+                if failed:
+                    counts[name] = failed
+                left &= passes
+            left.flags.writeable = False
+            if len(nodes.judged) >= MOST_JUDGED:
+                nodes.judged.clear()
+            known = nodes.judged[says] = (left, counts)
+        return known
 
     def _filters(self, shape: Shape) -> Sequence[tuple[str, Bools]]:
         nodes = self.session.tables.nodes
+        heeds_taints, heeds_affinity = self._flags
         filters = [("not_schedulable", nodes.is_schedulable)]
-        if self.flag("predicate.TaintTolerationEnable", default=True):
+        if heeds_taints:
             filters.append(("taint", self._tolerated(shape.tolerations)))
-        if self.flag("predicate.NodeAffinityEnable", default=True):
+        if heeds_affinity:
             if shape.selector:
                 filters.append(("selector", self._selected(shape.selector)))
             if shape.affinity:
