@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.conf import settings
+from playwright.sync_api import Page
 
 from tests.browser.conftest import Visit
 from tests.people import PASSWORD
@@ -25,6 +26,13 @@ pytestmark = pytest.mark.browser
 Open = Callable[..., Visit]
 THEMES = ("light", "dark")
 SHARE = 4
+FEWEST_STOPS = 10
+FOCUSED = """() => {
+  const all = [...document.querySelectorAll("*")];
+  const one = document.activeElement;
+  return one === document.body ? null : all.indexOf(one) + " " + one.outerHTML.slice(0, 80);
+}"""
+"""Script that returns what has the focus, and where it stands; null: nothing of the page."""
 
 
 def turn_of(path: str) -> int:
@@ -73,3 +81,32 @@ def test_axe_finds_nothing_on_any_page(address: str, visit: Open) -> None:
 
     assert paths
     assert not found, "\n".join(f"{path} {one}" for path, ones in found.items() for one in ones)
+
+
+def test_the_keyboard_is_caught_nowhere(address: str, visit: Open) -> None:
+    """By Tab alone one comes through lists and a queue, out at the end, and all the way back."""
+    del address
+    scene = make_scene()
+    scene.root.set_password(PASSWORD)
+    scene.root.save()
+    seen = visit()
+    sign_in(seen, scene)
+
+    for path in ("/jobs/", "/queues/vision/"):
+        seen.open(path)
+        forwards, backwards = walk(seen.page, "Tab"), walk(seen.page, "Shift+Tab")
+        assert "skip-link" in forwards[0], path
+        assert len(forwards) >= FEWEST_STOPS, path
+        assert forwards == backwards[::-1], path
+
+
+def walk(page: Page, key: str) -> list[str]:
+    """Press a key until nothing of the page has the focus, or it begins again; return the stops."""
+    stops: list[str] = []
+    while True:
+        page.keyboard.press(key)
+        stop = page.evaluate(FOCUSED)
+        if stop is None or stop in stops[:1]:
+            return stops
+        assert stop not in stops, f"{key} goes in circles on {page.url}: {stops[-4:]} {stop}"
+        stops.append(stop)
