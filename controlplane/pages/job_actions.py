@@ -1,4 +1,4 @@
-"""What people do to jobs from pages: cancel, suspend, resume, retry; one or many."""
+"""What people do to jobs from pages: cancel, suspend, resume, retry, move; one or many."""
 
 from uuid import UUID
 
@@ -11,8 +11,10 @@ from django.utils.translation import gettext_lazy, ngettext
 from django.views.decorators.http import require_POST
 
 from controlplane.pages.frame import PageRequest, now, page
-from scheduling.domain import jobs
+from scheduling.domain import jobs, queue_draining
 from scheduling.domain.jobs import BulkResult, JobAction
+from scheduling.domain.queries import jobs as job_queries
+from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.wording import sentence
 from scheduling.models import Job
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, Problem
@@ -30,6 +32,8 @@ SHOWN_ERRORS = 5
 @require_POST
 def act(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Do one action to one job and go back to its page."""
+    if request.POST.get("action") == "move":
+        return _move(request, job_id)
     action = action_of(request)
     result = jobs.bulk(
         actor=request.actor,
@@ -44,6 +48,21 @@ def act(request: PageRequest, job_id: UUID) -> HttpResponse:
         messages.error(request, error_text(result.error))
     else:
         raise result.error
+    return HttpResponseRedirect(reverse("pages:job", args=[job_id]))
+
+
+def _move(request: PageRequest, job_id: UUID) -> HttpResponse:
+    """Let a job that has not started wait in another queue of its cluster."""
+    job = job_queries.load_job(request.actor, job_id)
+    name = request.POST.get("queue", "")[:253]
+    queue = queue_queries.by_name(request.actor, job.queue.cluster_id, name)
+    try:
+        queue_draining.move_job(actor=request.actor, job_id=job.id, queue_id=queue.id, now=now())
+    except (Conflict, Invalid) as error:
+        messages.error(request, error_text(error))
+    else:
+        text = _("It waits in “%(queue)s” now; the scheduler looks at it at once.")
+        messages.success(request, text % {"queue": name})
     return HttpResponseRedirect(reverse("pages:job", args=[job_id]))
 
 

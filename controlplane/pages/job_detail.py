@@ -23,6 +23,7 @@ from controlplane.pages.job_logs import (
     log_tail,
     merged_context,
 )
+from controlplane.pages.job_remedies import remedies
 from scheduling.domain import files as job_files
 from scheduling.domain import logs as job_logs
 from scheduling.domain.queries import explain, forecasts
@@ -189,12 +190,15 @@ def why(request: PageRequest, job_id: UUID) -> HttpResponse:
 def why_now(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Plan the cluster as it is now: every rung with its numbers, and what would start the job."""
     job = job_queries.load_job(request.actor, job_id)
-    found = explain.explain_job(request.actor, job, now=now())
+    at = now()
+    found = explain.explain_job(request.actor, job, now=at)
+    may_control = may(request.actor, Verb.JOB_CONTROL, job.unit_id, owner_id=job.owner_id)
     context = {
         "job": job,
         "ladder": found.ladder,
         "is_planned": True,
-        "changes": [(explain.code_of(one), one.params) for one in found.changes],
+        "planned_at": at,
+        "changes": remedies(job, found.changes, may_control=may_control),
     }
     if request.htmx:
         return render(request, "jobs/_why.html", context)

@@ -26,6 +26,7 @@ from controlplane.forms.jobs import JobForm
 from controlplane.forms.policy_order import ordered_policies
 from controlplane.forms.yaml_lines import line_of
 from controlplane.pages.frame import PageRequest, id_of, now, page, render_page
+from controlplane.pages.job_remedies import with_change
 from scheduling.domain import files, job_templates, jobs
 from scheduling.domain.queries import explain
 from scheduling.domain.queries import jobs as job_queries
@@ -105,6 +106,10 @@ def clone(request: PageRequest, job_id: UUID) -> HttpResponse:
         )
     if request.GET.get("suggested"):
         spec = _with_suggested(spec, job)
+    if (changed := with_change(spec, request.GET.dict())) != spec:
+        spec = changed
+        text = _("One thing is changed in this copy. “%(name)s” goes on waiting; cancel it then.")
+        messages.info(request, text % {"name": job.name})
     spec = spec.model_copy(update={"name": _next_name(spec.name)})
     if request.GET.get("as") == "yaml":
         return _show(request, None, mode="yaml", text=_yaml_of(spec, is_manifest=False))
