@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED, Vote, is_on
-from scheduling.engine.devices import Ask, Card, Chooser, Order, choose, fullest_first
+from scheduling.engine.devices import WHOLE, Ask, Card, Chooser, Order, choose, fullest_first
 from scheduling.engine.journal import Entry, EntryKind, Unit
 from scheduling.engine.tables import (
     UNLIMITED,
@@ -657,10 +657,21 @@ class Session:
         devices = self.tables.nodes.nodes[node].devices
         if shape.ask is None or all(d.resource != GPU for d in devices):
             return ()
+        if self._lacks_devices(shape.ask, node):
+            return None
         cards = list(self.cards(node).values())
         for callback in self._flat["device_filter"]:
             cards = callback(shape, node, cards)
         return choose(cards, shape.ask, self._chooser, order=self.device_order)
+
+    def _lacks_devices(self, ask: Ask, node: int) -> bool:
+        """Return whether too little is known to be left of a node's GPUs, its cards unseen."""
+        left = self.tables.gpu_left
+        if left is None or node in self._cards or node in self.tables.gpu_stale:
+            return False
+        if ask.is_whole:
+            return int(np.count_nonzero(left[node] == WHOLE)) < ask.count
+        return int(left[node, 0]) < ask.share
 
     def _book_devices(self, entry: Entry, sign: int) -> None:
         if entry.devices:

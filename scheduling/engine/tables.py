@@ -491,7 +491,7 @@ class Tables:
         self.device_tasks: Counter[int] = Counter()
         """Index of a shape that wants devices -> tasks that hold or wait for them."""
         self.gpu_left: Int64 | None = None
-        """Kept by the fragmentation plugin: int64[N, G], what is left of each GPU of a node."""
+        """Kept by the fragmentation plugin: int64[N, G], each node's GPUs, most left first."""
         self.gpu_stale: set[int] = set()
         """Nodes on which something has changed since `gpu_left` was worked out."""
         self._shape_by_key: dict[ShapeKey, Shape] = {}

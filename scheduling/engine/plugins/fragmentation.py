@@ -233,7 +233,8 @@ class Typical:
 
 def _usable(left: Int64, steps: list[int]) -> Int64:
     """Return int64[steps, n]: thousandths on GPUs of which at least a step is left."""
-    rows = [(left * (left >= step)).sum(axis=1) for step in steps]
+    by_gpu = np.ascontiguousarray(left.T)  # few GPUs, many nodes: add up whole rows
+    rows = [np.add.reduce(by_gpu * (by_gpu >= step)) for step in steps]
     return np.stack(rows) if rows else np.zeros((0, len(left)), dtype=np.int64)
 
 
