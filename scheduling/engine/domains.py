@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduling.engine.tables import Bools, Int64
 from scheduling.engine.types import HyperNode, TopologyMode, TopologyRule
@@ -49,6 +50,10 @@ class Domains:
         self.min_tier = self.all[0].tier
         self.by_name = {d.name: d for d in self.all}
         self.leaf = self._leaves()
+        self.masks: Bools = np.stack([d.mask for d in self.all])
+        """bool[domains, N]."""
+        self.sizes: Int64 = np.add.reduce(self.masks, axis=1, dtype=np.int64)
+        self._closeness: dict[str, NDArray[np.float64]] = {}
 
     def _leaves(self) -> Int64:
         """Return int64[N]: the position of the lowest domain that holds each node."""
@@ -67,8 +72,44 @@ class Domains:
 
     def lowest_common(self, nodes: Bools) -> Domain:
         """Return the lowest domain that holds all of some nodes, the smallest of its tier."""
-        holding = [d for d in self.all if not (nodes & ~d.mask).any()]
-        return min(holding, key=lambda d: (d.tier, int(d.mask.sum())))
+        holding = np.flatnonzero(self.holding(nodes)).tolist()
+        return self.all[min(holding, key=lambda i: (self.all[i].tier, int(self.sizes[i])))]
+
+    def holding(self, nodes: Bools) -> Bools:
+        """Return bool[domains]: which hold all of some nodes."""
+        found: Bools = np.logical_and.reduce(self.masks[:, np.flatnonzero(nodes)], axis=1)
+        return found
+
+    def inside(self, outer: Domain) -> Bools:
+        """Return bool[domains]: which lie in a domain and have nodes at all."""
+        if outer is self.top:
+            return self.sizes > 0
+        own = np.add.reduce(self.masks[:, outer.mask], axis=1, dtype=np.int64)
+        found: Bools = (self.sizes > 0) & (own == self.sizes)
+        return found
+
+    def closeness(self, base: Domain) -> NDArray[np.float64]:
+        """Return float64[N]: 1 in the lowest tier around a domain, less each tier further up."""
+        known = self._closeness.get(base.name)
+        if known is None:
+            known = self._closeness[base.name] = np.zeros(self.count)
+            low, high = self.min_tier, self.top.tier
+            for i in reversed(np.flatnonzero(self.holding(base.mask)).tolist()):
+                domain = self.all[i]
+                known[domain.mask] = (high - domain.tier) / (high - low) if high > low else 1.0
+        return known
+
+
+def sums_of(domains: Sequence[Domain], amounts: Int64) -> Int64:
+    """Return int64[domains, R]: what int64[R, N] adds up to in each domain."""
+    sums = np.zeros((len(domains), len(amounts)), dtype=np.int64)
+    members = [np.flatnonzero(d.mask) for d in domains]
+    filled = [i for i, nodes in enumerate(members) if len(nodes)]
+    if filled:
+        starts = np.cumsum([0, *(len(members[i]) for i in filled[:-1])])
+        nodes = np.concatenate([members[i] for i in filled])
+        sums[filled] = np.add.reduceat(amounts[:, nodes], starts, axis=1).T
+    return sums
 
 
 def _nodes(hypernode: HyperNode, by_name: Mapping[str, HyperNode]) -> set[str]:

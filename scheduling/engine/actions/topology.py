@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from scheduling.engine.domains import Domain, Domains
+from scheduling.engine.domains import Domain, Domains, sums_of
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Session, Statement
 from scheduling.engine.types import Reason
@@ -48,7 +48,7 @@ def place_in_domains(
     """
     outer = session.focus
     reason = Reason(ReasonCode.TOPOLOGY, {"tier": _highest(job), "role": ""})
-    domains = [d for d in candidate_domains(session, job) if _may_have_room(session, job, d)]
+    domains = _with_room(session, job, candidate_domains(session, job))
     waits = [False, True] if session.has_releasing or session.has_promises else [False]
     for may_wait in waits:
         for domain in domains:
@@ -74,16 +74,16 @@ def _highest(job: JobView) -> int | str:
     return rule.highest_tier_name or (rule.highest_tier if rule.highest_tier is not None else "")
 
 
-def _may_have_room(session: Session, job: JobView, domain: Domain) -> bool:
-    """Return whether a domain has, or will have, what a job of one role lacks, or one task."""
-    mask = domain.mask
-    room = session.free[:, mask] + session.releasing[:, mask]
-    sums = np.maximum(room, 0).sum(axis=1)
+def _with_room(session: Session, job: JobView, domains: Sequence[Domain]) -> list[Domain]:
+    """Return the domains that have, or will have, what a job of one role lacks, or one task."""
+    room = sums_of(domains, np.maximum(session.free + session.releasing, 0))
     count = max(1, job.missing()) if len(job.roles) == 1 else 1
-    return any(
-        role.pending and all(int(sums[d]) >= amount * count for d, amount in role.shape.items)
-        for role in job.roles
-    )
+    asks = [role.shape.items for role in job.roles if role.pending]
+    return [
+        domain
+        for domain, sums in zip(domains, room.tolist(), strict=True)
+        if any(all(sums[d] >= amount * count for d, amount in items) for items in asks)
+    ]
 
 
 def _place_parts(

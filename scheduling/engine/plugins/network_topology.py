@@ -101,13 +101,9 @@ class NetworkTopology(Plugin):
             return [outer]
         highest = domains.highest_tier(rule)
         held = self._mask(self.counts(roles))
+        fitting = domains.holding(held) & domains.inside(outer)
         allowed = [
-            d
-            for d in domains.all
-            if d.tier <= highest
-            and d.mask.any()
-            and not (held & ~d.mask).any()
-            and not (d.mask & ~outer.mask).any()
+            d for i in np.flatnonzero(fitting).tolist() if (d := domains.all[i]).tier <= highest
         ]
         scores = self.hyper_node_order(roles, allowed)
         order = sorted(range(len(allowed)), key=lambda i: (allowed[i].tier, -scores[i], i))
@@ -164,11 +160,7 @@ class NetworkTopology(Plugin):
         if not held.any():
             return None
         base = self.domains.lowest_common(held)
-        low, high = self.domains.min_tier, self.domains.top.tier
-        scores: Float64 = np.zeros(self.domains.count)
-        for domain in reversed(self.domains.all):
-            if not (base.mask & ~domain.mask).any():
-                scores[domain.mask] = (high - domain.tier) / (high - low) if high > low else 1.0
+        scores = self.domains.closeness(base).copy()
         self._favour_used(scores, counts, roles)
         result: Float64 = scores * (TOP_SCORE * self.number("weight", 1))
         return result
