@@ -26,7 +26,7 @@ from scheduling.engine.actions.backfill import best_effort_order
 from scheduling.engine.actions.serving import roles_in_order
 from scheduling.engine.actions.shuffle import withdrawn
 from scheduling.engine.callbacks import Vote
-from scheduling.engine.cycle import close, open_session
+from scheduling.engine.cycle import close, open_session, run_actions
 from scheduling.engine.device_classes import PREFIX
 from scheduling.engine.domains import Domains
 from scheduling.engine.durations import parse_duration
@@ -774,8 +774,7 @@ def _with_binds(
 
 def _run(case: Case) -> tuple[Session, Plan]:
     session = open_session(case.snapshot, case.config, plugins=KNOWN)
-    for action in case.config.actions:
-        registry.action(action.name)(session, action.arguments)
+    run_actions(session)
     return session, close(session)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduling.engine import registry
+from scheduling.engine.actions.settling import settle
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.garbage import without_collecting
 from scheduling.engine.journal import EntryKind
@@ -25,7 +26,7 @@ from scheduling.engine.types import (
     Snapshot,
 )
 
-__all__ = ["DEFAULT_CONFIG", "Memo", "open_session", "plan"]
+__all__ = ["DEFAULT_CONFIG", "Memo", "open_session", "plan", "run_actions"]
 
 
 def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | None = None) -> Plan:
@@ -35,8 +36,8 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
     which jobs, nodes and queues are listed. `memo` saves reading what has not changed since the
     caller's last cycle; it never changes the result.
 
-    1. Open a session: tables, queue tree, plugins. 2. Run the actions in order. 3. Read the plan
-    off the journal.
+    1. Open a session: tables, queue tree, plugins. 2. Run the actions in order. 3. Settle what they
+    decided between them. 4. Read the plan off the journal.
     """
     session = run(snapshot, config, memo=memo)
     with without_collecting():
@@ -47,9 +48,15 @@ def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Sess
     """Return a session in which all actions have run."""
     with without_collecting():
         session = open_session(snapshot, config, memo=memo)
-        for action in config.actions:
-            registry.action(action.name)(session, action.arguments)
+        run_actions(session)
     return session
+
+
+def run_actions(session: Session) -> None:
+    """Run the configured actions in order, then settle what they decided between them."""
+    for action in session.config.actions:
+        registry.action(action.name)(session, action.arguments)
+    settle(session)
 
 
 def open_session(

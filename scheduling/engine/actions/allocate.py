@@ -25,7 +25,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
         if (job := group.head) is not None
         and not is_reserved(group)
         and has_requests(job)
-        and (may_grow or not session.is_job_ready(job))
+        and (may_grow if session.is_job_ready(job) else not has_its_promises(job))
     ]
     serve(session, groups, may_grow=may_grow)
 
@@ -38,3 +38,8 @@ def is_reserved(group: Group) -> bool:
 def has_requests(job: JobView) -> bool:
     """Return whether a job has a pending task that asks for more than a slot."""
     return any(r.pending and not r.shape.is_best_effort for r in job.roles)
+
+
+def has_its_promises(job: JobView) -> bool:
+    """Return whether a gang only waits for room that it was promised earlier in the cycle."""
+    return job.placed > 0 and job.is_pipelined()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduling.engine.actions.promises import start_promised
 from scheduling.engine.actions.serving import (
     Failure,
     admitted,
@@ -162,22 +163,13 @@ class Search:
         if has_evicted and not self._is_exchange(statement):
             statement.rollback()
             return False
+        start_promised(session, job)
         return True
 
     def _is_exchange(self, statement: Statement) -> bool:
-        """Return whether what was placed may stand with the victims that were not spared.
-
-        Where nobody goes after all, a queue that is above its share would rise further: idle room
-        is lent by backfill, in the order of the queues.
-        """
+        """Return whether what was placed may stand with the victims that were not spared."""
         entries = statement.commit()
-        if any(e.kind is EntryKind.EVICT for e in entries):
-            return True
-        session, last = self.session, entries[-1]
-        session.withdraw([last])
-        is_granted = session.refusal(self.job, last.role) is None
-        session.restore([last])
-        return is_granted
+        return any(e.kind is EntryKind.EVICT for e in entries) or is_granted(self.session, self.job)
 
     def _place(self, role: RoleView) -> bool:
         session = self.session
@@ -261,6 +253,11 @@ class Search:
             self._add_gangs(claim, refused, node, short)
             if any(amount > 0 for amount in short.values()):
                 return None
+            alone = (
+                self._one_for_all(role, node) if any(u.is_whole for u in removed.units) else None
+            )
+            if alone is not None:
+                return Offer(self._is_outside(node), self._cost([alone]), node, (alone,))
             for unit in reversed(list(removed.units)):
                 _reduce(short, unit, node, -1)
                 if any(amount > 0 for amount in short.values()):
@@ -269,16 +266,30 @@ class Search:
                     removed.drop(unit)
         elif not self._try_without(claim, node, short):
             return None
+        units = tuple(removed.units)
+        return Offer(self._is_outside(node), self._cost(units), node, units)
+
+    def _is_outside(self, node: int) -> bool:
         shard = self.session.shard
-        is_outside = shard is not None and not shard[node]
-        return Offer(is_outside, self._cost(removed.units), node, tuple(removed.units))
+        return shard is not None and not shard[node]
+
+    def _one_for_all(self, role: RoleView, node: int) -> Unit | None:
+        """Return the cheapest single task whose going is enough, so that no gang need break."""
+        short = self._shortage(role, node)
+        for _, view, tasks in self.victims.by_node.get(node, ()):
+            for held in tasks:
+                unit = Unit(view, (held,))
+                if held[1].key in self.session.evicted or not all(
+                    held[0].shape.request[d] >= amount for d, amount in short.items()
+                ):
+                    continue
+                removed = Removed(self.session.width)
+                if self._allows(Claim(self.action, self.job, role, removed), unit):
+                    return unit
+        return None
 
     def _is_welcome(self, role: RoleView, node: int) -> bool:
-        """Return whether nothing that is on the nodes keeps the role's next task off this one."""
-        if not self.session.each("task_predicate"):
-            return True
-        extra = self.session.task_scores(self.job, role)
-        return extra is None or bool(extra[node] > -np.inf)
+        return is_welcome(self.session, self.job, role, node)
 
     def _try_without(self, claim: Claim, node: int, short: dict[int, int]) -> bool:
         """Set aside what keeps the task off a node; False if all that may go is not enough.
@@ -435,7 +446,7 @@ class Search:
             chosen = [entries[p] for p in positions]
             for entry in chosen:
                 session.undo(entry)
-            if self._still_stands(chosen):
+            if still_stands(session, chosen, [self.job]):
                 kept_out.update(id(entry) for entry in chosen)
             else:
                 for entry in chosen:
@@ -443,30 +454,52 @@ class Search:
         if kept_out:
             session.journal[:] = [e for e in session.journal if id(e) not in kept_out]
 
-    def _are_all_welcome(self) -> bool:
-        """Return whether no promised task is kept off its node by what is there."""
-        session = self.session
-        own = [e for e in session.journal if e.job is self.job and e.kind is EntryKind.PROMISE]
-        stands = True
-        for entry in own:
-            session.withdraw([entry])
-            stands = stands and self._is_welcome(entry.role, entry.node)
-            session.restore([entry])
-        return stands
 
-    def _still_stands(self, spared: Sequence[Entry]) -> bool:
-        """Return whether the promises hold with some victims spared."""
-        session = self.session
-        for node in {e.node for e in spared if e.node >= 0}:
-            if any(amount < 0 for amount in session.future_free(node)):
-                return False
-        if session.each("task_predicate") and not self._are_all_welcome():
+def is_welcome(session: Session, job: JobView, role: RoleView, node: int) -> bool:
+    """Return whether nothing that is on the nodes keeps the role's next task off this one."""
+    if not session.each("task_predicate"):
+        return True
+    extra = session.task_scores(job, role)
+    return extra is None or bool(extra[node] > -np.inf)
+
+
+def _are_all_welcome(session: Session, job: JobView) -> bool:
+    """Return whether no promised task of a job is kept off its node by what is there."""
+    own = [e for e in session.journal if e.job is job and e.kind is EntryKind.PROMISE]
+    stands = True
+    for entry in own:
+        session.withdraw([entry])
+        stands = stands and is_welcome(session, job, entry.role, entry.node)
+        session.restore([entry])
+    return stands
+
+
+def still_stands(session: Session, spared: Sequence[Entry], jobs: Sequence[JobView]) -> bool:
+    """Return whether the promises of some jobs hold with some victims spared."""
+    for node in {e.node for e in spared if e.node >= 0}:
+        if any(amount < 0 for amount in session.future_free(node)):
             return False
-        return all(
-            allocated <= most
-            for level in self.job.queue.path
-            for allocated, most in zip(level.allocated, level.max, strict=True)
-        )
+    if session.each("task_predicate") and not all(_are_all_welcome(session, j) for j in jobs):
+        return False
+    return all(
+        allocated <= most
+        for queue in (*(e.job.queue for e in spared), *(job.queue for job in jobs))
+        for level in queue.path
+        for allocated, most in zip(level.allocated, level.max, strict=True)
+    )
+
+
+def is_granted(session: Session, job: JobView) -> bool:
+    """Return whether a job may have been promised its room if nobody goes for it.
+
+    A queue that is above its share would rise further: idle room is lent by backfill, in the
+    order of the queues.
+    """
+    own = [e for e in session.journal if e.job is job and e.kind is not EntryKind.EVICT]
+    session.withdraw(own[-1:])
+    may_have = session.refusal(job, own[-1].role) is None
+    session.restore(own[-1:])
+    return may_have
 
 
 def search_in_domains(session: Session, job: JobView, run: Callable[[], bool]) -> bool:

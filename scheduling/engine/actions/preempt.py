@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from scheduling.engine.actions.evicting import (
     Search,
@@ -97,25 +97,31 @@ class Preempt:
         return False
 
     def _newcomers(self, job: JobView) -> list[Entry]:
-        """Return the starts of this cycle that would be evicted for the job in the next one."""
+        """Return the starts of this cycle that would be evicted for the job in the next one.
+
+        Whole jobs that only started now, and what others can spare: first what the job lacks.
+        """
         session = self.session
         placed: dict[str, list[Entry]] = {}
         for entry in session.journal:
-            other = entry.job
-            if other.queue is job.queue and other.job.priority < job.job.priority:
-                placed.setdefault(other.key, []).append(entry)
+            if entry.job.queue is job.queue and entry.job is not job:
+                placed.setdefault(entry.job.key, []).append(entry)
+        wanted = {
+            d
+            for role in job.roles
+            for d, amount in role.shape.items
+            if role.pending and int(session.free[d].max(initial=0)) < amount
+        }
         removed = Removed(session.width)
         found: list[Entry] = []
         for entries in placed.values():
-            is_new = all(e.kind is EntryKind.PLACE for e in entries)
-            if not is_new or entries[0].job.row.held_count or entries[0].job.key in session.kept:
-                continue
-            tasks = tuple((e.role, e.task, e.node) for e in entries)
-            unit = Unit(entries[0].job, tasks, is_whole=True)
-            claim = Claim(NAME, job, job.roles[0], removed)
-            if all(callback(claim, unit) for callback in session.each("preemptable")):
-                removed.add(unit)
-                found.extend(entries)
+            for chosen in _what_may_give_way(session, job, entries, wanted):
+                tasks = tuple((e.role, e.task, e.node) for e in chosen)
+                unit = Unit(chosen[0].job, tasks, is_whole=chosen is entries)
+                claim = Claim(NAME, job, job.roles[0], removed)
+                if all(callback(claim, unit) for callback in session.each("preemptable")):
+                    removed.add(unit)
+                    found.extend(chosen)
         return found
 
     def _serve_again(self, newcomers: list[Entry]) -> None:
@@ -161,6 +167,22 @@ class Preempt:
         if not stands and own is not None:
             session.keep(own)
         return stands
+
+
+def _what_may_give_way(
+    session: Session, job: JobView, entries: list[Entry], wanted: Collection[int]
+) -> list[list[Entry]]:
+    """Return what of the starts of another job of the queue could go together for a job."""
+    other = entries[0].job
+    if any(e.kind is not EntryKind.PLACE for e in entries) or other.key in session.kept:
+        return []
+    if not other.row.held_count and other.job.priority < job.job.priority:
+        return [entries]
+    if other.ready <= other.min_available:
+        return []
+    last_first = entries[::-1]
+    last_first.sort(key=lambda e: not any(e.role.shape.request[d] for d in wanted))
+    return [[entry] for entry in last_first]
 
 
 def _ask(job: JobView) -> tuple[object, ...]:

@@ -338,7 +338,7 @@ def _place_in_order(session: Session, job: JobView, roles: list[RoleView]) -> Re
         failure = place_task(session, job, role)
         if failure is None:
             is_ready = was_ready or session.is_job_ready(job)
-            if is_ready:
+            if is_ready or (job.waiting and not job.is_starving()):
                 break
             continue
         failed[role.name] = failure

@@ -230,36 +230,6 @@ def _in_order(result: Plan) -> Plan:
     )
 
 
-@examples(40)
-@given(snapshots())
-def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot) -> None:
-    """Planned again at the same instant nothing is evicted, and only what was promised may start.
-
-    Where its queue's share was all that a job lacked, it need not wait for the room. For jobs
-    without elastic tasks: those that grew within their queue's share may give their room to a gang
-    of the queue one cycle later (docs/engine.md, known limits).
-    """
-    jobs = tuple(replace(job, min_available=len(job.tasks)) for job in snapshot.jobs)
-    whole = tuple(
-        replace(
-            j,
-            tasks=tuple(
-                replace(t, state=TaskState.PENDING, node=None, devices=()) for t in j.tasks
-            ),
-        )
-        if any(t.state is TaskState.PENDING for t in j.tasks)
-        else j
-        for j in jobs
-    )
-    start = replace(snapshot, jobs=whole)
-    first = plan(start, DEFAULT_CONFIG)
-
-    again = plan(apply_plan(start, first), DEFAULT_CONFIG)
-
-    assert again.evictions == ()
-    assert {b.job for b in again.binds} <= {p.job for p in first.pipelined}
-
-
 @few
 @given(snapshots())
 def test_memo_never_changes_a_plan(snapshot: Snapshot) -> None:

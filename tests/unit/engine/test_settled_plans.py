@@ -1,0 +1,151 @@
+"""A plan leaves nothing to do: planned again at the same instant, nothing is added to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.cycle import DEFAULT_CONFIG, plan
+from scheduling.engine.types import ActionConfig, Config, Snapshot
+from scheduling.simulator.state import apply_plan, release
+from tests.scenarios import cycle
+from tests.unit.engine.test_eviction_properties import PLUGINS, SHARINGS
+from tests.unit.engine.test_properties import examples, snapshots
+
+USUAL_ORDER = [
+    "reserve",
+    "allocate",
+    "preempt",
+    "gangpreempt",
+    "reclaim",
+    "gangreclaim",
+    "elastic",
+    "backfill",
+]
+
+
+@st.composite
+def sensible_configs(draw: st.DrawFn) -> Config:
+    """Draw plugins in any order, and actions in the usual one, those that evict only with judges.
+
+    Between queues nothing is taken where no plugin says what a queue deserves, and no whole gang
+    inside one without priorities: else two jobs would take turns. What `shuffle` withdraws follows
+    the clock and the measured load, not the plan.
+    """
+    names = draw(st.permutations([*draw(st.sets(st.sampled_from(PLUGINS))), "gang", "predicates"]))
+    banned = set()
+    if not {"shares", "proportion", "capacity"} & set(names):
+        banned |= {"reclaim", "gangreclaim"}
+    if "priority" not in names:
+        banned |= {"gangpreempt"}
+    actions = [a for a in USUAL_ORDER if a not in banned and draw(st.booleans())]
+    enqueue = draw(st.sampled_from([[], ["enqueue"]]))
+    cut = draw(st.integers(0, len(names)))
+    default = {p.name: p for tier in DEFAULT_CONFIG.tiers for p in tier}
+    known = default | {p.name: p for tier in SHARINGS["capacity"].tiers for p in tier}
+    tiers = [tuple(known.get(n, replace(known["gang"], name=n, arguments={})) for n in part)
+             for part in (names[:cut], names[cut:]) if part]  # fmt: skip
+    return Config(
+        tuple(ActionConfig(name) for name in [*enqueue, *actions]),
+        tuple(tiers),
+    )
+
+
+def leaves_nothing(snapshot: Snapshot, config: Config) -> None:
+    """Assert that a plan on what a plan left starts and evicts nobody, and promises no one else."""
+    first = plan(snapshot, config)
+
+    again = plan(apply_plan(snapshot, first), config)
+
+    assert (again.binds, again.evictions) == ((), ())
+    assert {p.job for p in again.pipelined} <= {p.job for p in first.pipelined}
+    assert [r.job for r in again.reservations] == [r.job for r in first.reservations]
+
+
+def later(snapshot: Snapshot, config: Config) -> Snapshot:
+    """Return the state a second after a plan: with reservations, and victims that wait again."""
+    return replace(release(apply_plan(snapshot, plan(snapshot, config))), now=snapshot.now + 1)
+
+
+@examples(40)
+@given(snapshots(), st.booleans())
+def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot, is_later: bool) -> None:
+    """By default: whatever the tree, the gangs, their elastic tasks and reservations."""
+    leaves_nothing(later(snapshot, DEFAULT_CONFIG) if is_later else snapshot, DEFAULT_CONFIG)
+
+
+@examples(40)
+@given(snapshots(), sensible_configs())
+def test_a_plan_leaves_nothing_to_do_whatever_is_configured(
+    snapshot: Snapshot, config: Config
+) -> None:
+    """Under any plugins in any tiers, with any of the actions in their usual order."""
+    if not {"shares", "proportion", "capacity"} & {p.name for t in config.tiers for p in t}:
+        queues = tuple(replace(q, min={}, max={}) for q in snapshot.queues)  # nobody keeps to them
+        snapshot = replace(snapshot, queues=queues)
+
+    leaves_nothing(snapshot, config)
+
+
+def test_who_grew_gives_way_in_the_same_cycle() -> None:
+    """A task that its job can spare once it has grown never starts where a gang lacks it."""
+    outcome = cycle("""
+        nodes  n1: gpu=1 cpu=8
+        queue  q:
+        job    q/grows: 1 x gpu=1 role=a ; 1 x cpu=1 role=b min=1
+        job    q/waits: 1 x gpu=1 cpu=1
+    """)
+
+    assert outcome.binds == {"q/grows-b-0": "n1", "q/waits-0": "n1"}
+    assert outcome.evicted == []
+
+
+def test_who_is_promised_free_room_starts() -> None:
+    """What the victims of one gang leave over starts another at once, where it is free already."""
+    outcome = cycle("""
+        nodes  n1: gpu=2
+        nodes  n2: gpu=3
+        queue  q:
+        job    q/held: 2 x gpu=2 min=1 running n1 n2 phase=Running
+        job    q/pair: 1 x gpu=1 role=a ; 1 x gpu=2 role=b min=2
+        job    q/small: 1 x gpu=1 created=5
+    """)
+
+    after = cycle(apply_plan(outcome.snapshot, outcome.plan))
+
+    assert (after.binds, after.evicted) == ({}, [])
+
+
+def test_an_eviction_that_a_later_one_makes_needless_is_spared() -> None:
+    """A gang that goes whole leaves enough for two: the first victim stays."""
+    outcome = cycle("""
+        nodes  n1: gpu=1
+        nodes  n2: gpu=4
+        nodes  n3: gpu=1
+        queue  a:
+        queue  b:
+        job    a/wants: 1 x gpu=1 created=1
+        job    a/one: 1 x gpu=1 running n1 phase=Running created=0
+        job    a/both: 1 x gpu=1 role=a running n2 ; 1 x gpu=2 role=b running n2 min=2 phase=Running
+        job    a/grown: 2 x gpu=1 min=1 running n3 n2 phase=Running created=0
+        job    b/back: 1 x gpu=2 created=2
+    """)
+
+    assert outcome.evicted == ["a/both-a-0", "a/both-b-0"]
+    assert (outcome.pipelined("a/wants"), outcome.pipelined("b/back")) == (1, 1)
+
+
+def test_one_task_that_is_enough_goes_before_a_whole_gang() -> None:
+    """Of a job that can spare one task the one goes that gives enough, not first the smallest."""
+    outcome = cycle("""
+        nodes  n1: gpu=4
+        queue  a:
+        queue  b:
+        job    a/both: 1 x gpu=1 role=a running n1 ; 1 x gpu=2 role=b running n1 min=1 phase=Running
+        job    a/other: 1 x gpu=1 running n1 phase=Running
+        job    b/back: 1 x gpu=2
+    """)
+
+    assert outcome.evicted == ["a/both-b-0"]
