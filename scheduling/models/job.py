@@ -98,7 +98,13 @@ class Job(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["-created_at", "-id"], name="job_newest"),
+            # What lists narrow by goes with it: a text that is in no name is looked for in the
+            # index alone, a tenth of the table.
+            models.Index(
+                fields=["-created_at", "-id"],
+                name="job_newest_of",
+                include=["name", "phase", "unit", "queue", "owner", "kind"],
+            ),
             models.Index(fields=["unit", "-created_at", "-id"], name="job_unit_newest"),
             models.Index(fields=["queue", "-created_at", "-id"], name="job_queue_newest"),
             models.Index(fields=["owner", "-created_at", "-id"], name="job_owner_newest"),

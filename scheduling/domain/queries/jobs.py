@@ -206,10 +206,13 @@ def list_jobs(
             Q(created_at__lt=at) | Q(created_at=at, id__lt=job_id)
         )
     limit = max(1, min(limit, LARGEST_PAGE))
+    # Chosen before queue and owner are joined to them: those of a large subtree are many.
+    chosen = found.order_by("-created_at", "-id").values("id")[: limit + 1]
     rows = list(
-        found.select_related("queue", "owner")
+        Job.objects.filter(id__in=chosen)
+        .select_related("queue", "owner")
         .defer("spec", "queue__annotations")
-        .order_by("-created_at", "-id")[: limit + 1]
+        .order_by("-created_at", "-id")
     )
     jobs = tuple(rows[:limit])
     redact_rows(scope, jobs, own_queues={job.queue.name for job in jobs})

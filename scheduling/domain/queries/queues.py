@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Q, QuerySet, Sum, Window
+from django.db.models import Count, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.functions import RowNumber
 
 from scheduling.models import JobCount, Queue, QueueShare
@@ -136,14 +136,17 @@ def part(actor: Actor, cluster_id: UUID, cut: Cut) -> TreePart:
     not by the size of the tree.
     """
     seen = _visible(actor).filter(cluster_id=cluster_id)
-    total = seen.count()
-    if total <= WHOLE and not cut.focus:
-        return TreePart(tuple(tree(actor, cluster_id)), is_whole=True, total=total)
+    every = seen.order_by().values("cluster_id").annotate(n=Count("id")).values("n")
     if cut.focus:
         tops = seen.filter(name=cut.focus)
     else:
         tops = seen.exclude(parent__in=seen.order_by().values("id"))
-    top_ids = list(tops.order_by("name").values_list("id", flat=True)[:AT_ONCE])
+    named = tops.order_by("name").annotate(total=Subquery(every))
+    found = list(named.values_list("id", "total")[:AT_ONCE])
+    total = found[0][1] if found else 0
+    if total <= WHOLE and not cut.focus:
+        return TreePart(tuple(tree(actor, cluster_id)), is_whole=True, total=total)
+    top_ids = [queue_id for queue_id, _total in found]
     parents = set(top_ids) if len(top_ids) == 1 else set()
     if cut.opened:
         parents |= set(seen.filter(name__in=cut.opened).values_list("id", flat=True))

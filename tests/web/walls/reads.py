@@ -25,17 +25,19 @@ NOT_READ: Mapping[str, str] = {
 
 QUERIES: Mapping[str, tuple[str, ...]] = {
     "jobs/": (
-        "tab=all",
-        "tab=all&text=small-77",
+        "state=all&q=small-77",
+        "state=all&q=in-no-name",
+        "state=failed&user=person-0007",
         "state=waiting&group=user",
-        "tab=all&queue={queue}",
+        "state=all&queue={queue}",
+        "state=running&queue={queue}",
     ),
     "jobs/newer/": ("queue={queue}",),
     "palette/": ("q=small-77",),
     "queues/": ("focus={queue}",),
     "jobs/<uuid:job_id>/logs/": ("attempt=all", "find=step"),
     "cluster/": ("colour=owner",),
-    "activity/": ("action=queue.edit", "text=small-77"),
+    "activity/": ("action=queue.", "subject=small-77"),
     "api/v1/jobs": ("limit=500", "phase=Running", "queue={queue}"),
     "api/v1/jobs/<uuid:job_id>/tasks": ("limit=500",),
     "api/v1/audit": ("limit=500",),
