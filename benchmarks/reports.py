@@ -2,8 +2,8 @@
 
 100 nodes report that tasks start, run and end, in frames as agents send them; what the gateway does
 with them is done here in one thread: decode, check, translate, write, commit. Prints one JSON
-object: reports a second, and the CPU time of one in this process. Uses an empty database named by
-DATABASE_URL, which it migrates and fills.
+object: reports a second, and the CPU time of one in this process and in PostgreSQL. Uses an empty
+database named by DATABASE_URL, which it migrates and fills.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ import time
 from collections import defaultdict
 from uuid import UUID
 
+from django.db import connection
+
+from benchmarks import _web
+from benchmarks._machine import calibration
 from benchmarks._rows import Rows, emit
 from scheduling.models import Attempt, History
 from worker import protocol
-from worker.gateway import border
+from worker.gateway import border, translation
 from worker.protocol import AttemptReport, Report
 
 MUST_A_SECOND = 5_000.0
@@ -41,19 +45,11 @@ def main() -> None:
     _as_bound()
     rows.settle()
     sent = _frames()
-    begun, used = time.perf_counter(), time.process_time()
-    reports = 0
-    for first in range(0, len(sent), given.at_once):
-        batch = []
-        for node_id, text in sent[first : first + given.at_once]:
-            report = protocol.decode(text)
-            assert isinstance(report, Report)  # noqa: S101 -- this very program wrote it
-            batch.append((node_id, "benchmark", [report]))
-            reports += len(report.attempts)
-        committed = border.record(batch)
-        if None in committed:
-            raise SystemExit("a session was not taken for current")
-    wall, cpu = time.perf_counter() - begun, time.process_time() - used
+    before = _web.cpu_seconds({})
+    begun = time.perf_counter()
+    reports = _record(sent, given.at_once)
+    wall = time.perf_counter() - begun
+    used = {part: seconds - before[part] for part, seconds in _web.cpu_seconds({}).items()}
     lines = History.objects.filter(subject="attempt").count()
     if lines != reports:
         raise SystemExit(f"{reports} reports left {lines} lines of history")
@@ -62,15 +58,29 @@ def main() -> None:
         reports / wall,
         MUST_A_SECOND,
         reports=reports,
-        cpu_ms_a_report=round(cpu * 1000 / reports, 3),
-        a_second_of_cpu=round(reports / cpu),
+        cpu_ms_a_report=round(used["client"] * 1000 / reports, 3),
+        postgres_cpu_ms_a_report=round(used["postgres"] * 1000 / reports, 3),
+        **calibration(),
     )
+
+
+def _record(sent: list[tuple[UUID, str]], at_once: int) -> int:
+    """Write the frames, so many in one transaction; return how many reports they had."""
+    reports = 0
+    for first in range(0, len(sent), at_once):
+        batch = []
+        for node_id, text in sent[first : first + at_once]:
+            report = protocol.decode(text)
+            assert isinstance(report, Report)  # noqa: S101 -- this very program wrote it
+            batch.append(translation.frame(node_id, "benchmark", report))
+            reports += len(report.attempts)
+        if None in border.record(batch):
+            raise SystemExit("a session was not taken for current")
+    return reports
 
 
 def _as_bound() -> None:
     """Put tasks, roles and jobs back to where a bind leaves them."""
-    from django.db import connection
-
     with connection.cursor() as cursor:
         cursor.execute(
             "UPDATE scheduling_task SET state = 'Bound';"

@@ -51,7 +51,8 @@ class BareRows(Generic[M]):
         return row
 
 
-_ATTEMPTS, _TASKS = BareRows(Attempt), BareRows(Task)
+# A time costs a twentieth of such a row, and nobody asks a report's attempt when it was bound.
+_ATTEMPTS, _TASKS = BareRows(Attempt, without=("bound_at",)), BareRows(Task)
 _WITH_TASKS = f"""
 SELECT {", ".join(f'attempt."{name}"' for name in _ATTEMPTS.columns)},
     {", ".join(f'task."{name}"' for name in _TASKS.columns)}

@@ -17,6 +17,9 @@ from tenants.domain.prepared import prepared
 
 M = TypeVar("M", bound=models.Model)
 
+# Encoders are kept, since `json.dumps` would make one each time.
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+
 
 def copy_rows(rows: Sequence[object], model: type[models.Model] | None = None) -> None:
     """Insert rows by COPY; the caller gives primary keys or lets the database count.
@@ -60,7 +63,7 @@ def insert_groups(groups: Iterable[Group], wakes: Iterable[tuple[str, str]] = ()
     distinct = sorted(set(wakes))
     if filled or distinct:
         values = [[shape.record(row) for row in rows] for rows, shape in filled]
-        texts = [json.dumps(one, default=_worded) for one in (*values, distinct)]
+        texts = [_encoded(one) for one in (*values, distinct)]
         with prepared() as cursor:
             cursor.execute(_together(tuple(shape.insert for _, shape in filled)), texts)
 
@@ -78,6 +81,9 @@ def _worded(value: object) -> str:
     if isinstance(value, UUID | datetime):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not written in a row: {value!r}")
+
+
+_encoded = json.JSONEncoder(default=_worded).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,7 @@ def update_rows(rows: Sequence[models.Model], fields: Sequence[str]) -> int:
     change = _change(type(rows[0]), tuple(fields))
     records = [dict(zip(change.columns, change.read(row), strict=True)) for row in rows]
     with prepared() as cursor:
-        cursor.execute(change.statement, [json.dumps(records, default=_worded)])
+        cursor.execute(change.statement, [_encoded(records)])
         return int(cursor.rowcount)
 
 
@@ -198,7 +204,7 @@ def notify_each(wakes: Iterable[tuple[str, str]]) -> None:
 
 def _plain(field: models.Field[Any, Any], value: Any) -> Any:
     if isinstance(field, models.JSONField) and value is not None:
-        return "{}" if value == {} else json.dumps(value, separators=(",", ":"))
+        return "{}" if value == {} else _compact(value)
     if isinstance(value, str):
         return str(value)  # an enum's member is adapted as what it is, not as its type
     return value

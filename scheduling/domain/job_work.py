@@ -26,6 +26,7 @@ from scheduling.domain.transition_rows import (
     NewAttempt,
     attempt_values,
     column_values,
+    task_values,
 )
 from scheduling.lifecycle import values
 from scheduling.lifecycle.clean_up import expires_at
@@ -99,6 +100,7 @@ class JobWork:
         self.attempts: dict[UUID, Attempt] = {}
         self.changed_tasks: dict[int, Task] = {}
         self.changed_attempts: dict[UUID, Attempt] = {}
+        self.tasks_as_read: dict[int, tuple[Any, ...]] = {}
         self.attempts_as_read: dict[UUID, tuple[Any, ...]] = {}
         self.new_tasks: list[Task] = []
         self.new_attempts: list[NewAttempt] = []
@@ -409,8 +411,8 @@ class JobWork:
 
     def _reset(self, task: Task, not_before: datetime | None) -> None:
         if not_before is not None:
+            self._change(task)
             task.not_before = not_before
-            self.changed_tasks[task.id] = task
         if task.state in ENDED_TASK_STATES:
             self._task_event(task, TaskEvent.RESET, None)
 
@@ -481,10 +483,16 @@ class JobWork:
 
     def _set_task_state(self, task: Task, state: TaskState) -> None:
         before = task.state
+        self._change(task)
         task.state = state
         task.state_at = self._now
-        self.changed_tasks[task.id] = task
         self._count(task, before)
+
+    def _change(self, task: Task) -> None:
+        """Have a task written that is about to change, and keep what it was."""
+        if task.id not in self.changed_tasks:
+            self.changed_tasks[task.id] = task
+            self.tasks_as_read[task.id] = task_values(task)
 
     def _count(self, task: Task, before: str | None) -> None:
         role = self.roles[task.role_id]

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from scheduling.domain.lifecycle_views import COUNTER_NAMES
 from scheduling.lifecycle.states import AttemptState
-from scheduling.models import Attempt, Job, Role
+from scheduling.models import Attempt, Job, Role, Task
 
 SIZE_FIELDS = ("spec", "gpu_milli", "cpu_milli", "memory_bytes")
 """The large spec and what is summed from it: written only where a role was resized."""
@@ -68,6 +68,9 @@ ATTEMPT_FIELDS = (
 
 attempt_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(
     *("evicted_for_id" if name == "evicted_for" else name for name in ATTEMPT_FIELDS)
+)
+task_values: Callable[[Task], tuple[Any, ...]] = attrgetter(
+    *("node_id" if name == "node" else name for name in TASK_FIELDS)
 )
 
 

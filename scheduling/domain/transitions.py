@@ -11,7 +11,7 @@ What is allowed and what follows is said by `scheduling.lifecycle`; this module 
 
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db import connection, models, transaction
@@ -28,11 +28,14 @@ from scheduling.domain.transition_rows import (
     TASK_FIELDS,
     OutboxLine,
     attempt_values,
+    task_values,
 )
 from scheduling.lifecycle.values import AttemptEvent
 from scheduling.models import Attempt, DelayedAction, History, Job, Role, Task
 from tenants.domain import notify, outbox
 from tenants.models import OutboxRow
+
+M = TypeVar("M", bound=models.Model)
 
 LAUNCH_TOPIC = "attempt.launch"
 STOP_TOPIC = "attempt.stop"
@@ -119,8 +122,18 @@ class Batch:
             groups = []
         for write in self._after_attempts:
             write()
-        update_rows([t for w in works for t in _versioned(w.changed_tasks)], TASK_FIELDS)
-        self._update_attempts(works)
+        _update_differing(
+            [task for work in works for task in _versioned(work.changed_tasks)],
+            [known for work in works for known in work.tasks_as_read.values()],
+            TASK_FIELDS,
+            task_values,
+        )
+        _update_differing(
+            [attempt for work in works for attempt in _versioned(work.changed_attempts)],
+            [known for work in works for known in work.attempts_as_read.values()],
+            ATTEMPT_FIELDS,
+            attempt_values,
+        )
         self._update_jobs([work for work in works if not work.is_new])
         self._write_delayed(works)
         holds.release([attempt.id for work in works for attempt in work.ended], now=self.now)
@@ -131,20 +144,6 @@ class Batch:
             *self._alongside,
         ]
         insert_groups(groups, _wakes(messages, works))
-
-    def _update_attempts(self, works: list[JobWork]) -> None:
-        """Write the columns that differ in any; a start changes 3 of 14."""
-        changed = [one for work in works for one in _versioned(work.changed_attempts)]
-        before = {key: known for work in works for key, known in work.attempts_as_read.items()}
-        differs = {
-            name
-            for one in changed
-            for name, was, now in zip(
-                ATTEMPT_FIELDS, before[one.id], attempt_values(one), strict=True
-            )
-            if was != now
-        }
-        update_rows(changed, [name for name in ATTEMPT_FIELDS if name in differs])
 
     def _update_jobs(self, works: list[JobWork]) -> None:
         """Write the columns that differ from what was read; the large spec hardly ever does."""
@@ -231,6 +230,22 @@ def _update_changed(rows: Sequence[tuple[Job | Role, list[str]]], fields: tuple[
     """Write with one statement every column that changed in any of the rows."""
     changed = {name for _, names in rows for name in names}
     update_rows([row for row, _ in rows], [name for name in fields if name in changed])
+
+
+def _update_differing(
+    rows: Sequence[M],
+    before: Sequence[tuple[Any, ...]],
+    fields: tuple[str, ...],
+    values_of: Callable[[M], tuple[Any, ...]],
+) -> None:
+    """Write the columns that differ in any row from what was read before, in the same order."""
+    differs = {
+        name
+        for row, known in zip(rows, before, strict=True)
+        for name, was, now in zip(fields, known, values_of(row), strict=True)
+        if was != now
+    }
+    update_rows(rows, [name for name in fields if name in differs])
 
 
 def _versioned(rows: dict[Any, Any]) -> list[Any]:

@@ -92,7 +92,7 @@ def step_attempt(
         is_eviction = attempt.stop_reason in EVICTING_REASONS
         state = AttemptState.EVICTED if is_eviction else AttemptState.CANCELLED
         tells = TaskEvent.EVICTED if is_eviction else TaskEvent.CANCELLED
-    after = replace(attempt, state=state)
+    after = AttemptView(state, attempt.stop_reason)
     if state in LIVE_ATTEMPT_STATES:
         return after, (TellTask(tells),)
     return after, (ReleaseHold(), TellTask(tells))

@@ -21,7 +21,7 @@ from tenants.domain.errors import NotFound
 from tenants.models import OutboxRow
 from worker.gateway import translation
 from worker.gateway.translation import UntranslatableError
-from worker.protocol import LAPSED, REMOVED, SUPERSEDED, Hello, Launch, Report, Stop
+from worker.protocol import LAPSED, REMOVED, SUPERSEDED, Hello, Launch, Stop
 
 log = structlog.get_logger(__name__)
 
@@ -106,14 +106,12 @@ def why_stale(node_id: UUID, session: str) -> str:
     return SUPERSEDED
 
 
-def record(frames: Sequence[tuple[UUID, str, Sequence[Report]]]) -> list[int | None]:
-    """Write consecutive reports of several sessions in one transaction.
+def record(frames: Sequence[reports.Frame]) -> list[int | None]:
+    """Write one frame of each of several sessions in one transaction.
 
     Returns the highest committed `seq` of each; None: the session is not its node's current one.
     """
-    return reports.record_many(
-        frames=[translation.frame(*frame) for frame in frames], now=clock.database_now()
-    )
+    return reports.record_many(frames=frames, now=clock.database_now())
 
 
 def refused(node_id: UUID, attempt: str, code: str) -> None:

@@ -15,7 +15,7 @@ import structlog
 from django.db import Error as DatabaseError
 from django.db import OperationalError
 
-from worker.gateway import border, metrics
+from worker.gateway import border, metrics, translation
 from worker.gateway.database import in_thread
 from worker.gateway.session import (
     CLOSE_INTERNAL,
@@ -71,7 +71,11 @@ class Collector:
         self._has_more.set()
 
     async def run_reports(self) -> None:
-        """Write reports for ever; while a batch is being written, the next one gathers."""
+        """Write reports for ever; while a batch is being written, the next one gathers.
+
+        One batch at a time: tasks of a gang report from many nodes, so that two would wait for one
+        another's jobs.
+        """
         while True:
             sessions: dict[AgentSession, list[Arrived]] = {}
             for arrived in await self._next_batch():
@@ -113,10 +117,7 @@ class Collector:
 
     async def _commit(self, groups: list[list[Arrived]]) -> None:
         """Write one batch; if that fails, each session by itself: one must not stop the others."""
-        frames = [
-            (group[0].session.node_id, group[0].session.session, [item.report for item in group])
-            for group in groups
-        ]
+        frames = [translation.joined([item.frame for item in group]) for group in groups]
         try:
             committed = await in_thread(border.record, frames)
         except Exception as error:  # top of a loop: says it, and ends the session at fault
@@ -125,7 +126,9 @@ class Collector:
                 for group in groups:
                     await self._commit([group])
                 return
-            log.exception("gateway.reports_not_committed", nodes=[str(one[0]) for one in frames])
+            log.exception(
+                "gateway.reports_not_committed", nodes=[str(one.node_id) for one in frames]
+            )
             for group in groups:
                 group[0].session.end(
                     EndSession("not_committed", "a report could not be committed", CLOSE_INTERNAL)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import structlog
 
+from scheduling.domain.reports import Frame
 from worker import protocol
 from worker.gateway import metrics, translation
 from worker.protocol import (
@@ -67,14 +68,14 @@ class Arrived:
     """A report that waits to be committed."""
 
     session: AgentSession
-    report: Report
+    frame: Frame
     at: float
 
     @property
     def is_urgent(self) -> bool:
         """Tell whether somebody waits for it: anything but measurements of use."""
-        report = self.report
-        return bool(report.attempts or report.logs or report.metrics or report.devices)
+        frame = self.frame
+        return bool(frame.observations or frame.logs or frame.metrics or frame.devices)
 
 
 class Handler(Protocol):
@@ -213,9 +214,9 @@ class AgentSession:
     async def _dispatch(self, message: protocol.Message, handle: Handler) -> None:
         match message:
             case Report():
-                self._check_report(message)
+                frame = self._frame(message)
                 await self._room.acquire()
-                arrived = Arrived(self, message, asyncio.get_running_loop().time())
+                arrived = Arrived(self, frame, asyncio.get_running_loop().time())
                 await handle.report(arrived)
             case Heartbeat():
                 self._check_session(message.session)
@@ -247,8 +248,8 @@ class AgentSession:
         metrics.FRAMES.labels(type(message).__name__).inc()
         return message
 
-    def _check_report(self, report: Report) -> None:
-        """Let through what continues this session; anything else ends it.
+    def _frame(self, report: Report) -> Frame:
+        """Translate what continues this session; anything else ends it.
 
         Raises:
             EndSession: another session, a gap or repetition in `seq`, too much of something.
@@ -263,10 +264,11 @@ class AgentSession:
             if count > limit:
                 raise EndSession(BAD_FRAME, f"{name}: {count} in one report; the limit is {limit}")
         try:
-            translation.frame(self.node_id, self.session, [report])
+            frame = translation.frame(self.node_id, self.session, report)
         except translation.UntranslatableError as error:
             raise EndSession(BAD_FRAME, str(error)) from error
         self._last_seq = report.seq
+        return frame
 
     def _check_session(self, session: str) -> None:
         if session != self.session:

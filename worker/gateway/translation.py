@@ -37,8 +37,8 @@ class UntranslatableError(ValueError):
     """A field has a value that no honest agent sends; the text names it."""
 
 
-def frame(node_id: UUID, session: str, said: Sequence[Report]) -> reports.Frame:
-    """Translate consecutive reports of one session into one frame.
+def frame(node_id: UUID, session: str, report: Report) -> reports.Frame:
+    """Translate a report of a session.
 
     Raises:
         UntranslatableError: a field has a value that no row could hold.
@@ -46,12 +46,29 @@ def frame(node_id: UUID, session: str, said: Sequence[Report]) -> reports.Frame:
     return reports.Frame(
         node_id=node_id,
         session_id=session,
+        seq=report.seq,
+        observations=[observation(one) for one in report.attempts],
+        logs=[log(one) for one in report.logs],
+        metrics=[metric(one) for one in report.metrics],
+        usage=[usage(one) for one in report.usage],
+        devices=[device(one) for one in report.devices],
+    )
+
+
+def joined(said: Sequence[reports.Frame]) -> reports.Frame:
+    """Return consecutive frames of one session as one, which has the number of the last."""
+    first, *others = said
+    if not others:
+        return first
+    return reports.Frame(
+        node_id=first.node_id,
+        session_id=first.session_id,
         seq=said[-1].seq,
-        observations=[observation(one) for report in said for one in report.attempts],
-        logs=[log(one) for report in said for one in report.logs],
-        metrics=[metric(one) for report in said for one in report.metrics],
-        usage=[usage(one) for report in said for one in report.usage],
-        devices=[device(one) for report in said for one in report.devices],
+        observations=[one for frame in said for one in frame.observations],
+        logs=[one for frame in said for one in frame.logs],
+        metrics=[one for frame in said for one in frame.metrics],
+        usage=[one for frame in said for one in frame.usage],
+        devices=[one for frame in said for one in frame.devices],
     )
 
 

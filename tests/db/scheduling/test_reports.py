@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.domain import reports
 from scheduling.domain.errors import StaleSessionError
@@ -40,6 +44,25 @@ def test_frame_is_committed_once(site: Site) -> None:
 
     assert again == 1
     assert History.objects.filter(job=job).count() == rows
+
+
+def test_start_writes_of_its_task_what_changed(site: Site) -> None:
+    """Three columns of eight: its node, number and reason stay as they were read."""
+    node = site.node()
+    job = site.submit()
+    site.cycle()
+    (attempt,) = site.live(job)
+
+    with CaptureQueriesContext(connection) as queries:
+        node.report(site.now + timedelta(seconds=1), AttemptObserved(attempt.id, Reported.RUNNING))
+
+    told = [query["sql"] for query in queries.captured_queries]
+    (update,) = [sql for sql in told if sql.startswith('UPDATE "scheduling_task"')]
+    assert re.findall(r'"(\w+)" = v\.', update.partition(" FROM ")[0]) == [
+        "state",
+        "state_at",
+        "version",
+    ]
 
 
 def test_older_session_is_refused(site: Site) -> None:
