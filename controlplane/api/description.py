@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from django.utils.encoding import force_bytes
 from django.utils.translation import get_language
 from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
@@ -24,6 +25,7 @@ def _text(renderer: type[BaseRenderer], language: str | None) -> bytes:
 class DescriptionView(SpectacularAPIView):
     """The description of the API, as YAML or JSON."""
 
+    @extend_schema(exclude=True)
     def get(self, request: Request) -> HttpResponse:
         """Answer with what was kept."""
         renderer = request.accepted_renderer

@@ -152,12 +152,14 @@ def _read(jobs: QuerySet[Job], after: Cursor, limit: int, subjects: Sequence[str
     window = _window(after)
     if not window:
         return Page((), after, is_end=True)
-    seen = set(
-        History.objects.filter(id__in=[one.id for one in window])
-        .filter(subject__in=subjects, job__in=jobs)
-        .values_list("id", flat=True)
+    job_of = dict(
+        History.objects.filter(id__in=[one.id for one in window], subject__in=subjects).values_list(
+            "id", "job_id"
+        )
     )
-    places = [one for one in window if one.id in seen]
+    # Asked by the jobs at hand: in one question the planner reads all that the reader may see.
+    seen = set(jobs.filter(id__in=set(job_of.values())).values_list("id", flat=True))
+    places = [one for one in window if job_of.get(one.id) in seen]
     told = places[:limit]  # only these are read in full: the window may hold ten times as many
     rows = (
         History.objects.select_related("job__queue", "job__owner", "task__role", "attempt")

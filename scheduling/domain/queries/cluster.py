@@ -10,7 +10,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Sum, Value
+from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Subquery, Sum, Value
 from django.db.models.fields import CharField
 from django.db.models.functions import Cast, Concat, Now
 
@@ -303,14 +303,15 @@ def live_attempts(scope: Scope, node: Node) -> tuple[list[Attempt], int]:
     """Return a node's live attempts of jobs that the scope reads, and how many others there are."""
     live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
     readable = live.filter(job__in=Job.objects.visible_to(scope).values("id"))
+    counted = live.values("node").annotate(n=Count("id")).values("n")
     shown = list(
-        readable.select_related("job", "job__queue", "job__owner", "task__role", "hold").order_by(
-            "bound_at"
-        )[:SHOWN_ATTEMPTS]
+        readable.select_related("job", "job__queue", "job__owner", "task__role", "hold")
+        .annotate(of=Subquery(counted))
+        .order_by("bound_at")[:SHOWN_ATTEMPTS]
     )
-    if scope.sees_everything and len(shown) < SHOWN_ATTEMPTS:
-        return shown, 0
-    return shown, live.count() - len(shown)
+    if not shown:
+        return [], 0 if scope.sees_everything else live.count()
+    return list(shown), shown[0].of - len(shown)
 
 
 def node_usage(node: Node, *, since: datetime) -> list[Usage]:
