@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,13 @@ Data = Mapping[str, Any]  # a parsed JSON object; its shape is checked where it 
 NOW = 1_000_000_000.0
 """The instant at which scenarios happen, in seconds since the epoch."""
 
+QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]|[KMGTPE]i)?")
+
 UNITS = {
     "": 1,
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
     **{unit: 1000 ** (n + 1) for n, unit in enumerate("kMGTPE")},
     **{f"{unit}i": 1024 ** (n + 1) for n, unit in enumerate("KMGTPE")},
 }
@@ -123,14 +129,12 @@ class UnsupportedCaseError(Exception):
 
 def amount(name: str, text: str) -> int:
     """Return a quantity in the engine's unit: bytes of memory, thousandths of anything else."""
-    match = re.fullmatch(r"([+-]?[0-9.]+)(m|[kMGTPE]i?|Ki)?", str(text))
+    match = QUANTITY.fullmatch(str(text))
     if match is None:
         raise UnsupportedCaseError(f"quantity {text!r}")
-    number, unit = match[1], match[2] or ""
-    thousandths = round(float(number)) if unit == "m" else round(float(number) * 1000) * UNITS[unit]
-    if name in ("memory", "ephemeral-storage"):
-        return thousandths // 1000
-    return thousandths
+    value = Decimal(match[1]) * UNITS[match[2] or ""]
+    is_bytes = name in ("memory", "ephemeral-storage")
+    return int((value if is_bytes else value * 1000).to_integral_value(ROUND_CEILING))
 
 
 def quantity(name: str, value: int) -> str:
@@ -156,12 +160,14 @@ class Case:
 
 def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
     """Translate the state and the configuration of a case, of all groups or of some."""
-    priorities = {c["name"]: int(c["value"]) for c in data.get("priority_classes", [])}
+    priorities = {c["name"]: int(c.get("value", 0)) for c in data.get("priority_classes", [])}
     queues = [read_queue(q) for q in data["queues"]]
     names = {q.name for q in queues}
     jobs = []
     keys = label_keys(data)
     pods = with_claims(data)
+    lost = [p for p in pods if p["phase"] == "Unknown"]
+    pods = [p for p in pods if p["phase"] != "Unknown"]
     for group in data["podgroups"]:
         key = f"{group['namespace']}/{group['name']}"
         if groups is None or key in groups:
@@ -175,6 +181,11 @@ def read_case(data: Data, *, groups: Sequence[str] | None = None) -> Case:
         jobs.extend(read_lonely(pod, keys) for pod in alone)
         if "" not in names:
             queues.append(Queue(""))
+            names.add("")
+    here = [p for p in lost if p.get("node")]
+    jobs.extend(read_lonely({**p, "phase": "Running", "preemptable": False}, keys) for p in here)
+    if here and "" not in names:
+        queues.append(Queue(""))
     return Case(
         data=data,
         snapshot=Snapshot(
@@ -343,11 +354,11 @@ def read_node(data: Data, load: Data | None = None, devices: tuple[Device, ...] 
 
 def _usage(load: Data | None) -> dict[str, str]:
     """Translate a node's measured load."""
-    if load is None or load["age_seconds"] is None:
+    if load is None or load.get("age_seconds") is None:
         return {}
     return {
-        CPU_PERCENT: str(load["cpu_avg_percent"]),
-        MEMORY_PERCENT: str(load["memory_avg_percent"]),
+        CPU_PERCENT: str(load.get("cpu_avg_percent", 0)),
+        MEMORY_PERCENT: str(load.get("memory_avg_percent", 0)),
         MEASURED_AT: str(NOW - load["age_seconds"]),
     }
 
@@ -374,9 +385,9 @@ def _queue_annotations(data: Data) -> dict[str, str]:
     """Translate what plugins read from a queue's annotations."""
     found = {}
     place = data.get("hierarchy")
-    if place:
+    if place and place.get("path"):
         found[HIERARCHY] = place["path"]
-        found[HIERARCHY_WEIGHTS] = place["weights"]
+        found[HIERARCHY_WEIGHTS] = place.get("weights", "")
     affinity = data.get("affinity")
     if affinity:
         found[QUEUE_AFFINITY] = json.dumps(
@@ -428,7 +439,7 @@ def read_job(
 
 
 def read_lonely(pod: Data, keys: frozenset[str]) -> Job:
-    """Translate a pod without a group into a job of its own."""
+    """Translate a pod without a group, or of which nothing is known, into a job of its own."""
     roles, tasks = read_tasks([pod], {}, keys)
     return Job(f"{tasks[0].key} alone", pod["name"], "", roles, tasks, 0, phase=GangPhase.RUNNING)
 
@@ -628,8 +639,8 @@ def _state(pod: Data) -> TaskState:
     return TaskState(phase)
 
 
-def read_config(data: Data, actions: Sequence[str], *, has_enqueue: bool = False) -> Config:
-    """Translate tiers and actions."""
+def read_config(data: Data, actions: Sequence[str], *, has_enqueue: bool | None = None) -> Config:
+    """Translate tiers and actions; admission may be configured though it does not run."""
     for name in actions:
         if name not in registry.ACTIONS:
             raise UnsupportedCaseError(f"action {name}")
@@ -649,10 +660,11 @@ def read_config(data: Data, actions: Sequence[str], *, has_enqueue: bool = False
                 )
             )
         tiers.append(tuple(plugins))
-    del has_enqueue
+    configured = ["enqueue", *actions] if has_enqueue and "enqueue" not in actions else actions
     return Config(
         actions=tuple(
-            ActionConfig(n, {k: _text(v) for k, v in arguments.get(n, {}).items()}) for n in actions
+            ActionConfig(n, {k: _text(v) for k, v in arguments.get(n, {}).items()})
+            for n in configured
         ),
         tiers=tuple(tiers),
     )
@@ -735,18 +747,17 @@ KNOWN = {**registry.PLUGINS, **HELPERS}
 def answer_session(data: Data) -> dict[str, object]:
     """Run the actions, or the cycles, of a case and say what was decided."""
     if "cycles" not in data:
-        case = read_case(data)
-        session, plan = _run(case)
-        return {**decisions(session, plan), "nomination_cleared": cleared(data, plan)}
+        session, plan = _run(read_case(data))
+        return {**decisions(session, plan, data), "nomination_cleared": cleared(data, plan)}
     placed: dict[str, str] = {}
     phases: dict[str, GangPhase] = {}
     cycles = []
     for cycle in data["cycles"]:
         case = read_case(data, groups=cycle["present_podgroups"])
         snapshot = _with_binds(case.snapshot, placed, phases)
-        config = read_config(data, cycle["actions"])
-        session, plan = _run(Case(data, snapshot, config))
-        cycles.append(decisions(session, plan))
+        config = read_config(data, cycle["actions"], has_enqueue=cycle.get("enqueue_configured"))
+        session, plan = _run(Case(data, snapshot, config), cycle["actions"])
+        cycles.append(decisions(session, plan, data))
         placed |= {b.task: b.node for b in plan.binds}
         phases |= plan.phases
     return {"cycles": cycles}
@@ -772,13 +783,14 @@ def _with_binds(
     )
 
 
-def _run(case: Case) -> tuple[Session, Plan]:
+def _run(case: Case, actions: Sequence[str] | None = None) -> tuple[Session, Plan]:
+    """Run a case's actions, or of those that it configures some only."""
     session = open_session(case.snapshot, case.config, plugins=KNOWN)
-    run_actions(session)
+    run_actions(session, actions)
     return session, close(session)
 
 
-def decisions(session: Session, plan: Plan) -> dict[str, object]:
+def decisions(session: Session, plan: Plan, data: Data) -> dict[str, object]:
     """Return a plan with names and quantities."""
     binds = {b.task: b.node for b in plan.binds}
     evicted = [e.task for e in plan.evictions]
@@ -801,7 +813,12 @@ def decisions(session: Session, plan: Plan) -> dict[str, object]:
         "pipelined": pipelined,
         "podgroup_phase": phases,
         "allocated": allocated,
-        "task_status": status,
+        "task_status": status
+        | {
+            f"{p['namespace']}/{p['name']}": "Unknown"
+            for p in data["pods"]
+            if p["phase"] == "Unknown"
+        },
         "nomination_cleared": [],
     }
 
@@ -861,8 +878,9 @@ def _asked(session: Session, query: Data) -> Iterator[tuple[str, JobView, RoleVi
     views = _views(session)
     names = query.get("pods") or list(views)
     for name in names:
-        job, role, _ = views[name]
-        yield name, job, role
+        if name in views:  # a pod whose queue does not exist is no question
+            job, role, _ = views[name]
+            yield name, job, role
 
 
 def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
@@ -919,8 +937,11 @@ def steps(session: Session, query: Data) -> list[bool]:
     views = _views(session)
     answers = []
     for step in query["steps"]:
+        node = session.tables.nodes.index.get(step["node"], -1)
+        if step["pod"] not in views or node < 0:
+            answers.append(False)
+            continue
         job, role, _ = views[step["pod"]]
-        node = session.tables.nodes.index[step["node"]]
         fits = bool(_passes(session, job, role)[node])
         answers.append(fits if step["op"] == "check" else session.place(job, role, node))
     return answers
@@ -984,9 +1005,7 @@ def victims(session: Session, query: Data) -> list[str]:
     """Name the candidates that every plugin allows, one after the other."""
     kinds = [query["as"]] if isinstance(query["as"], str) else query["as"]
     answers = [_victims_as(session, query, kind) for kind in kinds]
-    if any(answer != answers[0] for answer in answers):
-        raise UnsupportedCaseError("the kinds of eviction differ")
-    return answers[0]
+    return [key for key in answers[0] if all(key in answer for answer in answers)]
 
 
 def _revoked(session: Session, query: Data) -> list[str]:
@@ -996,7 +1015,8 @@ def _revoked(session: Session, query: Data) -> list[str]:
     if candidates:
         views = _views(session)
         if not session.each("victims"):
-            units = [Unit(views[k][0], ((*views[k][1:], -1),)) for k in candidates]
+            known = [views[k] for k in candidates if k in views]
+            units = [Unit(job, ((role, task, -1),)) for job, role, task in known]
         units = [u for u in units if u.tasks[0][1].key in candidates]
     chosen = []
     for unit in units:
@@ -1048,6 +1068,8 @@ def _victims_as(session: Session, query: Data, kind: str) -> list[str]:
     removed = Removed(session.width)
     chosen = []
     for key in query["candidates"]:
+        if key not in views:
+            continue
         job, role, task = views[key]
         unit = Unit(job, ((role, task, session.tables.nodes.index.get(task.node or "", -1)),))
         claimant, wanted = (evictor[0], evictor[1]) if evictor is not None else (job, role)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from scheduling.engine import registry
 from scheduling.engine.actions.settling import settle
@@ -52,10 +52,11 @@ def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Sess
     return session
 
 
-def run_actions(session: Session) -> None:
-    """Run the configured actions in order, then settle what they decided between them."""
+def run_actions(session: Session, names: Collection[str] | None = None) -> None:
+    """Run the configured actions in order, or some, then settle what they decided between them."""
     for action in session.config.actions:
-        registry.action(action.name)(session, action.arguments)
+        if names is None or action.name in names:
+            registry.action(action.name)(session, action.arguments)
     settle(session)
 
 

@@ -181,6 +181,10 @@ class JobView:
                 short += role.needed - role_have
         return max(short, self.min_available - have)
 
+    def counts_on_best_effort(self) -> bool:
+        """Return whether the gang has its minimum only if waiting best-effort tasks start too."""
+        return bool(self.best_effort) and self._lacking(with_waiting=True) > 0
+
     def is_ready(self) -> bool:
         """Return whether the gang has its minimum without promises."""
         return self._lacking(with_waiting=False) <= self.best_effort and (

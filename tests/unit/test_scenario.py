@@ -128,3 +128,110 @@ def test_queue_keeps_its_min_free() -> None:
     queue = scenario.read_queue({"name": "q", "guarantee": {"cpu": "1"}, "state": "Closed"})
 
     assert (queue.min, queue.lend_min, queue.state) == ({"cpu": 1000}, False, QueueState.CLOSED)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("cpu", "1e3", 1_000_000),
+        ("cpu", "1500000u", 1_500),
+        ("cpu", "100n", 1),
+        ("memory", "1.5Gi", 1_610_612_736),
+        ("memory", "1500m", 2),
+        ("memory", ".5Ki", 512),
+        ("nvidia.com/gpu", "2", 2_000),
+    ],
+)
+def test_quantities_are_read_in_every_valid_form(name: str, text: str, expected: int) -> None:
+    """Exponents, small units and fractions; what is finer than the engine's unit is rounded up."""
+    assert scenario.amount(name, text) == expected
+
+
+def variant(**changes: Any) -> dict[str, Any]:
+    """Return the answer to the usual case with some of it changed."""
+    answer: dict[str, Any] = scenario.answer({**CASE, **changes})
+    return answer
+
+
+def pod(name: str, **changes: Any) -> dict[str, Any]:
+    """Return a pod of the usual group."""
+    return {**CASE["pods"][0], "name": name, **changes}
+
+
+def test_a_pod_of_which_nothing_is_known_keeps_its_room() -> None:
+    """It is not counted in its gang, is still on its node, and is printed as Unknown."""
+    pods = [pod("lost", phase="Unknown", node="n1", request={"cpu": "1500m"}), *CASE["pods"]]
+
+    found = variant(pods=pods)
+
+    assert found["task_status"]["ns/lost"] == "Unknown"
+    assert found["binds"] == {}
+
+
+def test_admission_that_is_configured_but_does_not_run_keeps_pending_groups_out() -> None:
+    """A cycle says whether enqueue is configured: then allocate leaves Pending groups alone."""
+    cycle = {"present_podgroups": ["ns/pg"], "actions": ["allocate"]}
+    data = {k: v for k, v in CASE.items() if k != "actions"}
+
+    def bound(*, is_configured: bool) -> int:
+        cycles = [{**cycle, "enqueue_configured": is_configured}]
+        answer: Any = scenario.answer({**data, "cycles": cycles})
+        return len(answer["cycles"][0]["binds"])
+
+    assert (bound(is_configured=True), bound(is_configured=False)) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("ask", "more", "expected"),
+    [
+        ("node_status", {}, {}),
+        ("feasible_nodes", {"pods": ["ns/p0"]}, {}),
+        ("job_order", {"jobs": ["ns/pg"]}, []),
+        ("enqueueable", {"enqueue": ["ns/pg"]}, {"ns/pg": False}),
+        ("victims", {"as": ["preempt", "reclaim"], "candidates": ["ns/p0"]}, []),
+        ("steps", {"steps": [{"op": "check", "pod": "ns/p0", "node": "n1"}]}, [False]),
+        ("backfill_order", {}, []),
+    ],
+)
+def test_a_group_without_its_queue_is_no_part_of_any_answer(
+    ask: str, more: dict[str, Any], expected: object
+) -> None:
+    """Every question is answered as if it were not there."""
+    data = {k: v for k, v in CASE.items() if k != "actions"}
+
+    found = scenario.answer(
+        {**data, "kind": "query", "queues": [{"name": "q2"}], "query": {"ask": ask, **more}}
+    )
+
+    assert found == {"id": "own-01", ask: expected}
+
+
+def test_best_effort_pods_count_for_their_gang_only_if_they_can_start() -> None:
+    """Where backfill runs a gang is bound with them or not at all; without it they may wait."""
+    idle = pod("idle", request={}, node_selector={"disk": "ssd"})
+    group = {**CASE["podgroups"][0], "min_member": 3}
+    tiers = [[*CASE["tiers"][0], {"name": "predicates", "enabled": ["predicate"]}]]
+    nodes = [CASE["nodes"][0], {**CASE["nodes"][0], "name": "n2", "labels": {"disk": "ssd"}}]
+
+    def bound(actions: list[str], nodes: list[dict[str, Any]]) -> list[str]:
+        changes = {"podgroups": [group], "tiers": tiers, "pods": [*CASE["pods"], idle]}
+        return sorted(variant(actions=actions, nodes=nodes, **changes)["binds"])
+
+    both = ["enqueue", "allocate", "backfill"]
+    assert bound(both, nodes) == ["ns/idle", "ns/p0", "ns/p1"]
+    assert bound(both, nodes[:1]) == []
+    assert bound(["enqueue", "allocate"], nodes) == ["ns/p0", "ns/p1"]
+
+
+def test_a_gang_of_best_effort_pods_is_bound_whole_or_not_at_all() -> None:
+    """With one slot too few none of them is placed."""
+    pods = [pod(f"p{i}", request={}) for i in range(3)]
+    group = {**CASE["podgroups"][0], "min_member": 3, "phase": "Inqueue"}
+
+    def bound(slots: str) -> int:
+        nodes = [{"name": "n1", "allocatable": {"cpu": "1", "pods": slots}}]
+        return len(
+            variant(actions=["backfill"], nodes=nodes, pods=pods, podgroups=[group])["binds"]
+        )
+
+    assert (bound("2"), bound("3")) == (0, 3)

@@ -18,7 +18,7 @@ from scheduling.engine.actions.serving import (
 )
 from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, Session
+from scheduling.engine.session import Group, Session, Statement
 from scheduling.engine.views import JobView, RoleView
 
 SHARE_CODES = frozenset({ReasonCode.QUEUE_SHARE, ReasonCode.BEHIND_HEAD})
@@ -115,6 +115,7 @@ def _place_best_effort(session: Session) -> None:
     )
     for job, _ in best_effort_order(session) if groups else ():
         group = groups[job.key]
+        statement = Statement(session)
         for role in roles_in_order(session, job):
             if not role.shape.is_best_effort:
                 continue
@@ -123,5 +124,8 @@ def _place_best_effort(session: Session) -> None:
                 if node < 0 or not session.place(job, role, node):
                     group.reason = reason_of(session, job, Failure(role, None), 0)
                     break
+        if job.counts_on_best_effort() and session.each("job_ready"):
+            statement.rollback()  # a gang starts whole or not at all
+            continue
         if group.head is job:
             group.take(job)

@@ -129,6 +129,8 @@ class Search:
         self.victims = victims
         self._vetoes = session.each(veto)
         self._offers: dict[int, list[Offer]] = {}
+        self._wholes: dict[str, Unit] = {}
+        """Job -> all that it held when that was last asked, as one unit."""
         self._may_break_gangs = True
 
     def run(self, may_take: Callable[[RoleView], bool], *, count: int | None = None) -> bool:
@@ -251,7 +253,7 @@ class Search:
         if self._is_welcome(role, node):
             refused = self._add_singles(claim, node, short)
             self._add_gangs(claim, refused, node, short)
-            if any(amount > 0 for amount in short.values()):
+            if _is_short(short):
                 return None
             alone = (
                 self._one_for_all(role, node) if any(u.is_whole for u in removed.units) else None
@@ -260,7 +262,7 @@ class Search:
                 return Offer(self._is_outside(node), self._cost([alone]), node, (alone,))
             for unit in reversed(list(removed.units)):
                 _reduce(short, unit, node, -1)
-                if any(amount > 0 for amount in short.values()):
+                if _is_short(short):
                     _reduce(short, unit, node, 1)
                 else:
                     removed.drop(unit)
@@ -300,8 +302,7 @@ class Search:
         statement = Statement(session)
 
         def fits() -> bool:
-            is_short = any(amount > 0 for amount in short.values())
-            return not is_short and self._is_welcome(claim.role, node)
+            return not _is_short(short) and self._is_welcome(claim.role, node)
 
         for unit in self._candidates(node):
             if fits():
@@ -344,7 +345,7 @@ class Search:
                 refused.append(view)  # its only task is its gang
                 continue
             for held in tasks:
-                if not any(amount > 0 for amount in short.values()):
+                if not _is_short(short):
                     break
                 unit = Unit(view, (held,))
                 if held[1].key in self.session.evicted or not _helps(unit, short):
@@ -362,9 +363,10 @@ class Search:
         """Set whole gangs aside until nothing is missing."""
         removed = claim.removed
         for view in views:
-            if not any(amount > 0 for amount in short.values()):
+            if not _is_short(short):
                 break
-            singles = [unit for unit in removed.units if unit.job is view]
+            has_singles = bool(removed.by_job.get(view.key))
+            singles = [unit for unit in removed.units if unit.job is view] if has_singles else []
             for unit in singles:  # they would go with their gang
                 removed.drop(unit)
             gang = self._whole_unit(view)
@@ -397,10 +399,14 @@ class Search:
         held = self.session.held_tasks(view)
         if not held or view is self.job:
             return None
+        known = self._wholes.get(view.key)
+        if known is not None and len(known.tasks) == len(held) == 1:
+            return known  # its only task
         for role, task, _ in held:
             if not (is_live(task) and role.role.preemptable):
                 return None
-        return Unit(view, tuple(held), is_whole=True)
+        unit = self._wholes[view.key] = Unit(view, tuple(held), is_whole=True)
+        return unit
 
     def _allows(self, claim: Claim, unit: Unit) -> bool:
         if claim.role.shape.is_best_effort and not all(
@@ -423,14 +429,17 @@ class Search:
     def _cost(self, units: Sequence[Unit]) -> Cost:
         ranks = self.victims.ranks
         now = self.session.now
-        tasks = [task for unit in units for _, task, _ in unit.tasks]
-        return (
-            sum(unit.is_whole for unit in units),
-            max((unit.job.job.priority for unit in units), default=-(2**31)),
-            len(tasks),
-            sum(ranks[unit.job.key] for unit in units),
-            sum(now - task.started_at for task in tasks if task.started_at is not None),
-        )
+        gangs = tasks = places = 0
+        highest, lost = -(2**31), 0.0
+        for unit in units:
+            gangs += unit.is_whole
+            highest = max(highest, unit.job.job.priority)
+            places += ranks[unit.job.key]
+            tasks += len(unit.tasks)
+            for _, task, _ in unit.tasks:
+                if task.started_at is not None:
+                    lost += now - task.started_at
+        return (gangs, highest, tasks, places, lost)
 
     def _spare(self, statement: Statement) -> None:
         """Take back evictions that the gang as a whole does not need."""
@@ -532,6 +541,14 @@ def _best_promise(session: Session, job: JobView, role: RoleView) -> int:
         scores += callback(role.shape, slice(None))
     extra = session.task_scores(job, role)
     return session.pick(scores if extra is None else scores + extra)
+
+
+def _is_short(short: dict[int, int]) -> bool:
+    """Return whether anything is missing."""
+    for amount in short.values():  # noqa: SIM110 - a generator costs more than the loop
+        if amount > 0:
+            return True
+    return False
 
 
 def _helps(unit: Unit, short: dict[int, int]) -> bool:

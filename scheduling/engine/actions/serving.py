@@ -345,9 +345,12 @@ def _place_in_order(session: Session, job: JobView, roles: list[RoleView]) -> Re
         if role.ready + role.waiting < role.needed:
             break
     if is_ready and job.placed > before:
-        statement.commit()
-        return None
-    if job.placed > before and session.is_job_pipelined(job):
+        failure = place_counted_on(session, job)
+        if failure is None:
+            statement.commit()
+            return None
+        failed[failure.role.name] = failure
+    elif job.placed > before and session.is_job_pipelined(job):
         statement.commit()
         return None
     placed = job.placed - before
@@ -355,6 +358,30 @@ def _place_in_order(session: Session, job: JobView, roles: list[RoleView]) -> Re
     if not failed:
         return Reason(ReasonCode.NOT_CONSIDERED)
     return reason_of(session, job, next(reversed(failed.values())), placed)
+
+
+def place_counted_on(session: Session, job: JobView) -> Failure | None:
+    """Place the best-effort tasks without which a gang is not whole; return what stood in the way.
+
+    Where nothing would place them later in the cycle the gang starts without.
+    """
+    if not job.counts_on_best_effort() or not session.each("job_ready"):
+        return None
+    if all(action.name != "backfill" for action in session.config.actions):
+        return None
+    while job.counts_on_best_effort():
+        role = next(
+            (
+                r
+                for r in sorted(job.roles, key=lambda r: r.ready + r.waiting >= r.needed)
+                if r.pending and r.shape.is_best_effort
+            ),
+            None,
+        )
+        failure = place_task(session, job, role) if role is not None else None
+        if failure is not None or role is None:
+            return failure
+    return None
 
 
 def _has_one_way(job: JobView) -> bool:

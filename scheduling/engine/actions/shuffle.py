@@ -19,12 +19,12 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
 
 
 def withdrawn(session: Session) -> list[Unit]:
-    """Return what plugins want to withdraw, each task once, by job and task."""
+    """Return what plugins want to withdraw of what may go, each task once, by job and task."""
     for tier in session.callbacks["victims"]:
         units: dict[str, Unit] = {}
         for callback in tier:
             for unit in callback():
-                if all(is_live(task) for _, task, _ in unit.tasks):
+                if all(is_live(task) and r.role.preemptable for r, task, _ in unit.tasks):
                     units.setdefault(unit.tasks[0][1].key, unit)
         if units:
             return [units[key] for key in sorted(units)]
