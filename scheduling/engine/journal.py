@@ -84,7 +84,8 @@ class Removed:
         """Set a unit aside."""
         self._count(unit, 1)
         self.units.append(unit)
-        self.tasks.update(task.key for _, task, _ in unit.tasks)
+        for _, task, _ in unit.tasks:
+            self.tasks.add(task.key)
 
     def drop(self, unit: Unit) -> None:
         """Put a unit back."""

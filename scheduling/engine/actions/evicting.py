@@ -280,13 +280,13 @@ class Search:
         short = self._shortage(role, node)
         for _, view, tasks in self.victims.by_node.get(node, ()):
             for held in tasks:
-                unit = Unit(view, (held,))
-                if held[1].key in self.session.evicted or not all(
-                    held[0].shape.request[d] >= amount for d, amount in short.items()
-                ):
+                request = held[0].shape.request
+                if any(request[d] < amount for d, amount in short.items()):
                     continue
-                removed = Removed(self.session.width)
-                if self._allows(Claim(self.action, self.job, role, removed), unit):
+                unit, removed = Unit(view, (held,)), Removed(self.session.width)
+                if held[1].key not in self.session.evicted and self._allows(
+                    Claim(self.action, self.job, role, removed), unit
+                ):
                     return unit
         return None
 

@@ -18,10 +18,10 @@ class Conformance(Plugin):
 
     def _may_evict(self, claim: Claim, unit: Unit) -> bool:
         del claim
-        return all(
-            role.role.priority < CRITICAL_PRIORITY and not task.key.startswith(SYSTEM_NAMESPACE)
-            for role, task, _ in unit.tasks
-        )
+        for role, task, _ in unit.tasks:
+            if role.role.priority >= CRITICAL_PRIORITY or task.key.startswith(SYSTEM_NAMESPACE):
+                return False
+        return True
 
     preemptable = _may_evict
     reclaimable = _may_evict
