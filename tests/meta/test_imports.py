@@ -21,7 +21,7 @@ FAULTS = {
     "the engine has no clock": ("scheduling/engine/cycle.py", "import time"),
     "the engine has no framework": ("scheduling/engine/cycle.py", "import django"),
     "the simulator has no dice": ("scheduling/simulator/state.py", "import random"),
-    "scenarios know no rows": ("scheduling/scenario.py", "import scheduling.models"),
+    "scenarios know no rows": ("scheduling/scenario/cases.py", "import scheduling.models"),
     "the agent runs without Django": ("worker/agent/__main__.py", "import django"),
     "the command line runs without Django": ("controlplane/client/__init__.py", "import django"),
 }
