@@ -1,4 +1,4 @@
-"""Read rows by the thousand as instances of their models, at a quarter of what the ORM takes."""
+"""Read and make rows by the thousand as instances of their models, at a quarter of the cost."""
 
 from __future__ import annotations
 
@@ -48,6 +48,42 @@ class BareRows(Generic[M]):
         for name in self.json:
             text = known[name]
             known[name] = {} if text == "{}" else json.loads(text)
+        return row
+
+
+class NewRows(Generic[M]):
+    """Makes instances of a model that have no row yet, with the model's defaults.
+
+    What stays the same is looked up once: `__init__` does it for each field of each instance.
+    """
+
+    def __init__(self, model: type[M]) -> None:
+        """Look at the model's columns and defaults once."""
+        self.model = model
+        fields = model._meta.concrete_fields  # noqa: SLF001 -- Django's documented model API
+        self._made = [
+            (field.attname, field.default)
+            for field in fields
+            if field.has_default() and callable(field.default)
+        ]
+        made = {name for name, _ in self._made}
+        self._same = {
+            field.attname: field.get_default() for field in fields if field.attname not in made
+        }
+
+    def make(self, *, related: dict[str, models.Model], **columns: Any) -> M:
+        """Return a new instance; `related` has what its foreign keys point at, by field."""
+        row = self.model.__new__(self.model)
+        state = ModelState()
+        state.fields_cache.update(related)
+        values = row.__dict__
+        values.update(self._same)
+        for name, default in self._made:
+            if name not in columns:
+                values[name] = default()
+        values.update(columns, _state=state)
+        for name, one in related.items():
+            values[f"{name}_id"] = one.pk
         return row
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from scheduling.domain.bare_rows import NewRows
 from scheduling.domain.errors import InconsistentJobError
 from scheduling.domain.lifecycle_views import (
     COUNTERS,
@@ -46,6 +47,7 @@ from scheduling.models import Attempt, DelayedAction, Job, Role, Task
 from scheduling.models.attempt import LIVE_STATES
 from tenants.domain.errors import Conflict
 
+_NEW_TASKS = NewRows(Task)
 FEWEST_STEPS, STEPS_A_TASK = 100, 8
 """More events than this of one job in one transaction lead nowhere: its rows are at odds."""
 
@@ -216,7 +218,8 @@ class JobWork:
     def create_tasks(self, role: Role, first: int, last: int) -> None:
         """Make tasks of the role with the indexes `first` to `last`, exclusive."""
         for index in range(first, last):
-            task = Task(job=self.job, role=role, index=index, state_at=self._now)
+            related = {"job": self.job, "role": role}
+            task = _NEW_TASKS.make(related=related, index=index, state_at=self._now)
             self.new_tasks.append(task)
             self._count(task, None)
         if self._reports_pending:

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import IntegrityError, transaction
 
 from scheduling.domain import job_secrets, quotas
+from scheduling.domain.bare_rows import NewRows
 from scheduling.domain.transitions import Batch
 from scheduling.engine.garbage import without_collecting
 from scheduling.lifecycle.states import FINISHED_PHASES
@@ -32,6 +33,7 @@ TASKS_AT_ONCE = 2_000
 JOBS_AT_ONCE = 500
 
 Submitted = Job | DomainError
+_NEW_JOBS, _NEW_ROLES = NewRows(Job), NewRows(Role)
 
 
 def submit_job(
@@ -397,10 +399,9 @@ def _name_taken(name: str, queue: Queue) -> Conflict:
 
 def _job_row(*, actor: Actor, spec: JobSpec, queue: Queue, now: datetime) -> Job:
     assert queue.unit is not None and actor.user_id is not None  # noqa: S101, PT018 -- the caller did
-    return Job(
+    return _NEW_JOBS.make(
+        related={"unit": queue.unit, "queue": queue},
         tenant_id=queue.unit.tenant_id,
-        unit=queue.unit,
-        queue=queue,
         owner_id=actor.user_id,
         name=spec.name,
         kind=spec.kind,
@@ -419,8 +420,8 @@ def _job_row(*, actor: Actor, spec: JobSpec, queue: Queue, now: datetime) -> Job
 def role_rows(job: Job, spec: JobSpec) -> list[Role]:
     """Return the roles of a job as its spec has them."""
     return [
-        Role(
-            job=job,
+        _NEW_ROLES.make(
+            related={"job": job},
             position=position,
             name=role.name,
             replicas=role.replicas,
