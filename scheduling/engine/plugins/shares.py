@@ -49,6 +49,10 @@ class Shares(Plugin):
         self.has_kept_min = any(not q.queue.lend_min and any(q.min) for q in ordered)
         self.tops = [q for q in ordered if q.parent is None]
         self.contested = self._contested()
+        self._side_of: Claim | None = None
+        self._side_at = -1
+        self._sides: dict[str, tuple[Sequence[QueueView], Sequence[int]]] = {}
+        """Queue -> its side against the claim that was judged last, while nothing has moved."""
 
     def _contested(self) -> dict[str, tuple[int, ...]]:
         """Return, for the children of each parent ('' at the top), the resources that are short."""
@@ -182,27 +186,46 @@ class Shares(Plugin):
         fall further below it than the reclaimer gains. No queue falls below its min. Of a queue
         that is not reclaimable only elastic tasks are taken.
         """
-        victim_queue, own_queue = unit.job.queue, claim.job.queue
-        if victim_queue is own_queue:
+        victim_queue = unit.job.queue
+        if victim_queue is claim.job.queue:
             return False
         if not victim_queue.queue.reclaimable and unit.is_whole:
             return False
+        now = len(self.session.touched)
+        if self._side_of is not claim or self._side_at != now:
+            self._side_of, self._side_at, self._sides = claim, now, {}
+        side = self._sides.get(victim_queue.name)
+        if side is None:
+            side = self._sides[victim_queue.name] = self._side(claim, victim_queue)
+        levels, asked = side
+        amounts = unit.amounts(self.session.width)
+        relevant = [d for d in asked if amounts[d]]
+        if not relevant:
+            return False
+        for level in levels:
+            if not (
+                _is_over(level, claim, amounts, relevant) and _keeps_min(level, claim, amounts)
+            ):
+                return False
+        return True
+
+    def _side(
+        self, claim: Claim, victim_queue: QueueView
+    ) -> tuple[Sequence[QueueView], Sequence[int]]:
+        """Return the levels of the victim's side, and the contested resources that are asked for.
+
+        None of either where the claimant's side may not take anything there.
+        """
+        own_queue = claim.job.queue
         parting = _parting(victim_queue, own_queue)
         if parting >= min(len(victim_queue.path), len(own_queue.path)) or not all(
             _stays_within(level, claim.role) for level in own_queue.path[parting:]
         ):
-            return False
+            return (), ()
         parent = victim_queue.path[parting].parent
         contested = self.contested[parent.name if parent is not None else ""]
         request = claim.role.shape.request
-        amounts = unit.amounts(self.session.width)
-        relevant = [d for d in contested if request[d] and amounts[d]]
-        if not relevant:
-            return False
-        return all(
-            _is_over(level, claim, amounts, relevant) and _keeps_min(level, claim, amounts)
-            for level in victim_queue.path[parting:]
-        )
+        return victim_queue.path[parting:], [d for d in contested if request[d]]
 
     def reclaim_jobs(self, queue: QueueView, priority: int) -> Collection[str] | None:
         """Name the jobs of queues that are above what they deserve where the paths part."""
