@@ -30,6 +30,7 @@ from controlplane.pages import (
     queues,
     retirement,
     scheduler,
+    wall,
 )
 
 app_name = "pages"
@@ -75,6 +76,8 @@ urlpatterns = [
     path("queues/<path:name>/retire/", retirement.queue, name="queue_retire"),
     path("queues/<path:name>/act/", queues.act, name="queue_act"),
     path("queues/<path:name>/", queues.detail, name="queue"),
+    path("wall/", wall.board, name="wall"),
+    path("wall/numbers/", wall.numbers, name="wall_numbers"),
     path("ops/", ops.overview, name="ops"),
     path("ops/look-after/", ops.look_after, name="ops_look_after"),
     path("ops/figures/", ops.figures, name="ops_figures"),

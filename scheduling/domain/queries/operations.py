@@ -122,6 +122,9 @@ class Figures:
     held_gpu_milli: int | None
     capacity_gpu_milli: int | None
     sampled_at: datetime | None
+    allocated: Mapping[str, int]
+    capacity: Mapping[str, int]
+    """All resources; empty before the first sample."""
 
 
 # --- what wants attention -------------------------------------------------------------------------
@@ -137,7 +140,7 @@ def attention(actor: Actor, *, now: datetime) -> list[Attention]:
     found += _nodes(actor)
     found += _slow_attempts(actor, now)
     found += _stuck_jobs(actor, now)
-    found += _deadlines(actor, now)
+    found += deadlines(actor, now)
     found += _starved(actor, now)
     found += _idle(actor, now)
     found += _changes(actor)
@@ -252,7 +255,7 @@ def _stuck_jobs(actor: Actor, now: datetime) -> Iterable[Attention]:
         yield _of_job(kind, row, row["last_at"] or row["created_at"])
 
 
-def _deadlines(actor: Actor, now: datetime) -> Iterable[Attention]:
+def deadlines(actor: Actor, now: datetime) -> list[Attention]:
     """Name waiting jobs whose promised waiting time is over or nearly so; `since` is the time."""
     oldest = _jobs(actor).filter(phase=JobPhase.PENDING).order_by("created_at")[:OLDEST]
     rows = (
@@ -414,6 +417,8 @@ def figures(actor: Actor, cluster: Cluster, *, now: datetime) -> Figures:
         held_gpu_milli=newest.allocated.get(GPU, 0) if newest else None,
         capacity_gpu_milli=sample.capacity.get(GPU, 0) if sample else None,
         sampled_at=sample.at if sample else None,
+        allocated=newest.allocated if newest else {},
+        capacity=sample.capacity if sample else {},
     )
 
 
@@ -574,6 +579,19 @@ def stacked_queues(actor: Actor, cluster: Cluster, *, most: int = 12) -> list[tu
         .values_list("id", "name", "parent_id")[:DEEPEST_LOOK]
     )
     return _level(found, most)
+
+
+def shares_now(
+    queues: Sequence[tuple[UUID, str]],
+) -> list[tuple[str, Mapping[str, int], Mapping[str, int]]]:
+    """Return what queues hold and deserve since the last cycle, in their order: one query."""
+    ids = [queue_id for queue_id, _name in queues]
+    rows = QueueShare.objects.filter(queue__in=ids)
+    shares = {
+        queue_id: (allocated, deserved)
+        for queue_id, allocated, deserved in rows.values_list("queue_id", "allocated", "deserved")
+    }
+    return [(name, *shares.get(queue_id, ({}, {}))) for queue_id, name in queues]
 
 
 def _level(found: Collection[tuple[UUID, str, UUID | None]], most: int) -> list[tuple[UUID, str]]:

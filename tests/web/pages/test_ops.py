@@ -511,3 +511,18 @@ def test_part_asked_for_after_signing_out_is_not_the_page_to_sign_in(
     for path in ("/ops/", "/ops/figures/?span=1h"):
         assert client.get(path, headers={"hx-request": "true"}).status_code == 401
         assert client.get(path).headers["location"].startswith("/accounts/login/?next=/ops/")
+
+
+def test_wallboard_tells_the_same_as_operations(site: Site, browse: Browse) -> None:
+    """The board has no controls; its numbers are the reader's own, with a bar for each queue."""
+    client = browse(site.people.bob)
+
+    board = client.get("/wall/").content.decode()
+    numbers = client.get("/wall/numbers/", headers={"hx-request": "true"})
+    figures = client.get("/ops/figures/").context["figures"]
+
+    assert board.count("<button") == 1  # the note of a part that is stale
+    assert 'hx-get="/wall/numbers/?cluster=main"' in board
+    assert numbers.context["figures"].waiting == figures.waiting
+    assert [name for name, _bar in numbers.context["bars"]] == ["robots"]
+    assert "mill" not in numbers.content.decode()
