@@ -24,7 +24,7 @@ from scheduling.domain import placement_rules
 from scheduling.domain.bare_rows import BareRows
 from scheduling.domain.errors import IncompleteSnapshotError
 from scheduling.domain.image_rules import Rule, rules_of
-from scheduling.domain.quota_walls import walls_of
+from scheduling.domain.quota_walls import KeptWalls
 from scheduling.domain.snapshot_values import STRIKES, job_values, node_value, queue_value
 from scheduling.engine import types as engine
 from scheduling.engine.garbage import without_collecting
@@ -57,6 +57,7 @@ class SnapshotCache:
     """Of the network, as the tiers and the nodes' labels draw them."""
     budgets: dict[UUID, engine.DisruptionBudget] = field(default_factory=dict)
     """Of the jobs whose owners limit evictions."""
+    walls: KeptWalls = field(default_factory=KeptWalls)
     loads: dict[UUID, dict[str, str]] = field(default_factory=dict)
     """Measured load by node, as its annotations; only where the configuration asks for it."""
     loads_read_at: datetime | None = None
@@ -84,7 +85,7 @@ class SnapshotCache:
             is_changed |= news.jobs and self._refresh_jobs(cluster_id)
             is_changed |= self._refresh_loads(cluster_id, now, is_wanted=news.wants_load)
             reservations = _reservations(cluster_id, now) if news.reservations else ()
-            walls = walls_of(cluster_id) if news.quotas else ()
+            walls = self.walls.current(cluster_id) if news.quotas else ()
         self.since = news.xmin
         self.snapshot = self._assemble(now, reservations, walls, is_changed=is_changed)
         return self.snapshot

@@ -304,6 +304,32 @@ def test_raised_quota_starts_what_waited(site: Site) -> None:
     assert site.cycle().binds == 1
 
 
+def test_walls_are_read_again_only_when_something_of_them_has_changed(site: Site) -> None:
+    """A cycle without news asks one question for them; a limit and a new queue are news."""
+    unit, above = unit_of(site), make_unit("above")
+    set_limits(above, {R.GPU: 1000})
+    set_limits(unit, {R.RUNNING_JOBS: 1})
+
+    def walls() -> tuple[int, dict[str, tuple[dict[str, int], frozenset[str]]]]:
+        with CaptureQueriesContext(connection) as seen:
+            found = site.cache.refresh(site.cluster.id, site.now).quotas
+        told = {one.name: (dict(one.hard), one.queues or frozenset()) for one in found}
+        return len([one for one in seen if "quota" in one["sql"]]), told
+
+    first = walls()
+    second = walls()
+    set_limits(unit, {R.RUNNING_JOBS: 2})
+    raised = walls()
+    own = make_queue(site.cluster, "below", site.queue, make_unit("below", unit))
+    grown = walls()
+
+    assert second[1] == first[1]
+    assert second[0] == 2 < first[0]  # whether there is any, and whether anything is new
+    assert raised[1][unit.name][0] == {JOBS: 2000}
+    assert grown[1][unit.name][1] == first[1][unit.name][1] | {own.name}
+    assert grown[1][above.name] == first[1][above.name]
+
+
 def test_quota_is_free_again_when_a_job_has_ended(site: Site) -> None:
     """What ended counts no more."""
     set_limits(unit_of(site), {R.RUNNING_JOBS: 1})
