@@ -33,7 +33,7 @@ from tenants.domain.errors import NotFound
 from tenants.models import OutboxRow
 from tenants.models.scoped import Scope
 
-NODES_PER_PAGE = 100
+NODES_PER_PAGE = 60
 """So many nodes are on one page of a map."""
 SHOWN_ATTEMPTS = 200
 """So many running attempts of a node are listed."""
