@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from scheduling.engine.rows import JobRow
 from scheduling.engine.session import Session
-from scheduling.engine.tables import PODS_DIM, JobRow
+from scheduling.engine.shapes import PODS_DIM
 from scheduling.engine.types import GangPhase
 from scheduling.engine.views import JobView, QueueView
 

@@ -18,7 +18,8 @@ from scheduling.engine.cycle import close, plan, run
 from scheduling.engine.explain import Ladder, ladder_of
 from scheduling.engine.journal import Claim, EntryKind, Unit
 from scheduling.engine.session import Session, Statement
-from scheduling.engine.tables import PODS_DIM, Memo
+from scheduling.engine.shapes import PODS_DIM
+from scheduling.engine.tables import Memo
 from scheduling.engine.types import (
     Config,
     Job,

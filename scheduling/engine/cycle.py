@@ -11,7 +11,8 @@ from scheduling.engine.garbage import without_collecting
 from scheduling.engine.journal import EntryKind
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Plugin, Session
-from scheduling.engine.tables import Int64, Memo, ToldShares, prepare
+from scheduling.engine.shapes import Int64
+from scheduling.engine.tables import Memo, ToldShares, prepare
 from scheduling.engine.types import (
     Binding,
     Config,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.engine.tables import Bools, Int64
+from scheduling.engine.shapes import Bools, Int64
 from scheduling.engine.types import HyperNode, TopologyMode, TopologyRule
 
 CLUSTER_TOP = "<cluster-top>"

@@ -10,7 +10,8 @@ from scheduling.engine.actions.serving import missing_request, node_histogram
 from scheduling.engine.cycle import close, run
 from scheduling.engine.reasons import RUNGS, ReasonCode
 from scheduling.engine.session import Session
-from scheduling.engine.tables import UNLIMITED, Memo
+from scheduling.engine.shapes import UNLIMITED
+from scheduling.engine.tables import Memo
 from scheduling.engine.types import (
     Binding,
     Config,

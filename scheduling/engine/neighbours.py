@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Float64, Session
-from scheduling.engine.tables import Bools, Int64
+from scheduling.engine.shapes import Bools, Int64
 from scheduling.engine.types import PodTerm, Requirement, Role, SpreadRule
 from scheduling.engine.views import JobView, RoleView
 

@@ -17,14 +17,9 @@ from numpy.typing import NDArray
 from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED, Vote, is_on
 from scheduling.engine.devices import WHOLE, Ask, Card, Chooser, Order, choose, fullest_first
 from scheduling.engine.journal import Entry, EntryKind, Unit
-from scheduling.engine.tables import (
-    UNLIMITED,
-    Bools,
-    Int64,
-    JobRow,
-    Shape,
-    Tables,
-)
+from scheduling.engine.rows import JobRow
+from scheduling.engine.shapes import UNLIMITED, Bools, Int64, Shape
+from scheduling.engine.tables import Tables
 from scheduling.engine.types import (
     GPU,
     Config,

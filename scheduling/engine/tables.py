@@ -12,332 +12,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from scheduling.engine.device_classes import ONE_DEVICE, PREFIX, devices_of
-from scheduling.engine.devices import ANNOTATIONS, SHARING_NAMES, Ask, ask_of, offered
+from scheduling.engine.devices import SHARING_NAMES, offered
+from scheduling.engine.rows import HOLDING, JobRow, RoleRow, Signature, has_neighbour_rules
+from scheduling.engine.shapes import (
+    ONE_POD,
+    PODS_DIM,
+    QUEUE_RULES,
+    UNLIMITED,
+    Bools,
+    Int64,
+    Resources,
+    Shape,
+    ShapeKey,
+    shape_key,
+)
 from scheduling.engine.types import (
-    CPU,
     GPU,
-    MEMORY,
     PODS,
-    Amounts,
     DeviceClass,
     GangPhase,
     Job,
     Node,
     QueueShare,
-    Requirement,
     Role,
     Snapshot,
     Task,
     TaskState,
-    Toleration,
 )
-
-Int64 = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
-UNLIMITED = 2**60
-"""Stands for "no limit"; far above any amount, and sums of two still fit an int64."""
-
-ONE_POD = 1000
-"""What each task takes of `pods`."""
-
-CPU_DIM, MEMORY_DIM, PODS_DIM = 0, 1, 2
-
-HOLDING = frozenset({TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING})
-
-SHAPE_ANNOTATIONS = frozenset(
-    {
-        "volcano.sh/revocable-zone",
-        "volcano.sh/numa-topology-policy",
-        "volcano.sh/resource-strategy-scoring-type",
-        "volcano.sh/resource-strategy-weight",
-        "terrace/revocable-zone",
-        "terrace/gpu-exclusive",
-    }
-    | ANNOTATIONS
-)
-"""Annotations of a role that decide where its tasks may run."""
-
-QUEUE_AFFINITY = "terrace/node-group-affinity"
-QUEUE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"
-QUEUE_RULES = frozenset({QUEUE_AFFINITY, QUEUE_GROUP_LIMITS})
-"""Annotations of queues that decide where their tasks may run."""
-
-GpuAsk = tuple[int, int, int, tuple[object, ...], tuple[object, ...]]
-"""GPU thousandths, CPU, memory, selector, affinity: what tells typical GPU tasks apart."""
 
 ToldShares = dict[str, tuple[list[int], list[int], list[int], QueueShare]]
 """Queue -> deserved, allocated and requested, and how they were told."""
-
-ShapeKey = tuple[object, ...]
-Signature = tuple[object, ...]
-
-
-class Resources:
-    """Resource names and their positions: cpu, memory, pods, then the others by name."""
-
-    __slots__ = ("index", "names")
-
-    def __init__(self, names: Iterable[str]) -> None:
-        """Order the names."""
-        others = sorted(set(names) - {CPU, MEMORY, PODS})
-        self.names: tuple[str, ...] = (CPU, MEMORY, PODS, *others)
-        self.index: dict[str, int] = {name: i for i, name in enumerate(self.names)}
-
-    def amounts(self, values: Iterable[int]) -> dict[str, int]:
-        """Return a vector as name -> amount, without the zeros."""
-        return {n: int(v) for n, v in zip(self.names, values, strict=True) if v}
-
-    def limits(self, values: Iterable[int]) -> dict[str, int]:
-        """Return a vector of limits as name -> amount, without the unlimited ones."""
-        return {n: int(v) for n, v in zip(self.names, values, strict=True) if v < UNLIMITED}
-
-    def row(self, amounts: Amounts, *, missing: int = 0) -> list[int]:
-        """Return the amounts in the order of `names`."""
-        return [amounts.get(name, missing) for name in self.names]
-
-
-class Shape:
-    """What placement sees of a task: all tasks of one shape have the same feasible nodes."""
-
-    __slots__ = (
-        "affinity",
-        "annotations",
-        "ask",
-        "data_sets",
-        "gpu_ask",
-        "gpu_milli",
-        "image",
-        "index",
-        "is_best_effort",
-        "items",
-        "least",
-        "limits",
-        "queue",
-        "request",
-        "selector",
-        "tolerations",
-        "topology_policy",
-        "vector",
-    )
-
-    def __init__(
-        self, *, index: int, request: list[int], gpu_milli: int, role: Role, queue: str
-    ) -> None:
-        """Keep what the role says about placement."""
-        self.index = index
-        self.queue = queue
-        """The queue, where a queue's rules decide about nodes too; else empty."""
-        self.request = request
-        self.vector: Int64 = np.array(request, dtype=np.int64)
-        self.items: tuple[tuple[int, int], ...] = tuple(
-            (d, amount) for d, amount in enumerate(request) if amount > 0
-        )
-        self.least: Int64 = np.where(self.vector > 0, self.vector, -UNLIMITED)[:, np.newaxis]
-        """int64[R, 1]: what must be free; of what it does not ask for, anything will do."""
-        self.gpu_milli = gpu_milli
-        self.ask: Ask | None = ask_of(gpu_milli, role.request, role.annotations)
-        """What it wants of single devices."""
-        self.data_sets = role.data_sets
-        self.limits = role.limits
-        self.is_best_effort = all(d == PODS_DIM for d, _ in self.items)
-        self.selector: tuple[tuple[str, str], ...] = tuple(sorted(role.node_selector.items()))
-        self.affinity: tuple[tuple[Requirement, ...], ...] = role.node_affinity
-        self.gpu_ask: GpuAsk = (
-            gpu_milli,
-            request[CPU_DIM],
-            request[MEMORY_DIM],
-            self.selector,
-            tuple(tuple((r.key, r.operator, r.values) for r in term) for term in self.affinity),
-        )
-        self.tolerations: tuple[Toleration, ...] = role.tolerations
-        self.image = role.image
-        self.topology_policy = role.topology_policy
-        self.annotations: Mapping[str, str] = {
-            k: v for k, v in role.annotations.items() if k in SHAPE_ANNOTATIONS
-        }
-
-
-def shape_key(role: Role) -> ShapeKey:
-    """Return what two roles must have in common to share a shape."""
-    annotations = (
-        tuple(sorted((k, v) for k, v in role.annotations.items() if k in SHAPE_ANNOTATIONS))
-        if role.annotations
-        else ()
-    )
-    return (
-        tuple(sorted(role.request.items())),
-        tuple(sorted(role.node_selector.items())),
-        role.node_affinity,
-        role.tolerations,
-        role.image,
-        role.topology_policy,
-        annotations,
-        role.data_sets,
-        tuple(sorted(role.limits.items())) if role.limits else (),
-    )
-
-
-class RoleRow:
-    """One role of a job as read from the snapshot; tasks are in order of index."""
-
-    __slots__ = (
-        "done",
-        "held",
-        "is_ruled",
-        "latest_not_before",
-        "name",
-        "pending",
-        "position",
-        "promised",
-        "releasing",
-        "role",
-        "shape",
-    )
-
-    def __init__(self, role: Role, shape: Shape, position: int) -> None:
-        """Start with no tasks."""
-        self.role = role
-        self.name = role.name
-        self.shape = shape
-        self.position = position
-        self.pending: list[Task] = []
-        self.held: list[tuple[Task, int]] = []
-        self.releasing: list[tuple[Task, int]] = []
-        self.promised: list[tuple[Task, int]] = []
-        self.done = 0
-        self.is_ruled = False
-        """Whether it has rules about neighbours."""
-        self.latest_not_before = 0.0
-
-
-class JobRow:
-    """One job as read from the snapshot; never changed afterwards."""
-
-    __slots__ = (
-        "allocated",
-        "has_mixed_tasks",
-        "held_count",
-        "is_elastic",
-        "is_placed",
-        "is_valid",
-        "job",
-        "min_available",
-        "pending_count",
-        "releasing",
-        "requested",
-        "roles",
-        "settled_phase",
-        "signature",
-    )
-
-    def __init__(self, job: Job, roles: list[RoleRow], width: int) -> None:
-        """Sum up what the job holds and asks for."""
-        self.job = job
-        self.roles = roles
-        self.allocated = [0] * width
-        self.requested = [0] * width
-        self.releasing = [0] * width
-        self.held_count = 0
-        self.pending_count = 0
-        scheduled = releasing = done = running = valid = 0
-        role_min_sum = 0
-        is_valid = True
-        for role in roles:
-            held, pending = len(role.held), len(role.pending)
-            promised = len(role.promised)
-            for d, amount in role.shape.items:
-                self.allocated[d] += amount * (held + promised)
-                self.requested[d] += amount * pending
-                self.releasing[d] += amount * len(role.releasing)
-            self.held_count += held
-            self.pending_count += pending
-            scheduled += held + role.done
-            done += role.done
-            if held:
-                running += sum(1 for task, _ in role.held if task.state is TaskState.RUNNING)
-            releasing += len(role.releasing)
-            total = held + pending + role.done + promised
-            valid += total
-            role_min_sum += role.role.min_available
-            is_valid = is_valid and total >= role.role.min_available
-        self.min_available = max(job.min_available, role_min_sum)
-        self.is_valid = is_valid and valid >= self.min_available
-        self.is_placed = bool(self.held_count or releasing or any(r.promised for r in roles))
-        """Whether any task has, is leaving, or was promised a place."""
-        self.is_elastic = self.held_count + done > self.min_available
-        self.has_mixed_tasks = len(roles) > 1 and len({r.role.priority for r in roles}) > 1
-        self.signature = self._signature()
-        if not (job.is_runnable and self.is_valid):
-            self.requested = [0] * width
-        for d, amount in enumerate(self.allocated):
-            self.requested[d] += amount
-        self.settled_phase = _phase(
-            job.phase,
-            scheduled=scheduled + releasing,
-            done=done,
-            running=running,
-            needed=self.min_available,
-        )
-
-    def _signature(self) -> Signature:
-        """Return what it shares with the jobs that fare exactly as it does, until one starts.
-
-        Waiting jobs of one role that hold nothing: same queue, shape, size, minimum, priority,
-        owner and waiting time. Among them the order is by age and key, and if the first one
-        cannot be placed no other can. Any other job stands for itself.
-        """
-        job = self.job
-        role = self.roles[0] if len(self.roles) == 1 else None
-        if (
-            role is None
-            or self.held_count
-            or role.done
-            or role.promised
-            or role.releasing
-            or role.latest_not_before
-            or job.annotations
-            or job.topology is not None
-            or job.sub_groups
-            or role.is_ruled
-        ):
-            return (job.key,)
-        return (
-            job.queue,
-            role.shape.index,
-            role.role.priority,
-            role.role.min_available,
-            role.role.preemptable,
-            len(role.pending),
-            job.min_available,
-            job.priority,
-            job.owner,
-            job.phase,
-            job.sla_waiting_seconds,
-            job.time_limit_seconds,
-        )
-
-
-def has_neighbour_rules(role: Role) -> bool:
-    """Return whether where its tasks may go depends on which other tasks are there."""
-    return bool(
-        role.pod_terms or role.spread or role.ports or role.volume_claims or role.device_claims
-    )
-
-
-def _phase(phase: GangPhase, *, scheduled: int, done: int, running: int, needed: int) -> GangPhase:
-    """Return the phase that a gang's tasks stand for.
-
-    Source: Volcano pkg/scheduler/framework/session.go, jobStatus.
-    """
-    if scheduled >= needed and scheduled > 0:
-        return GangPhase.COMPLETED if scheduled == done else GangPhase.RUNNING
-    if running:
-        return GangPhase.UNKNOWN
-    return GangPhase.INQUEUE if phase is GangPhase.INQUEUE else GangPhase.PENDING
 
 
 class NodeTable:

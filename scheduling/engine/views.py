@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduling.engine.tables import UNLIMITED, JobRow, RoleRow, Tables
+from scheduling.engine.rows import JobRow, RoleRow
+from scheduling.engine.shapes import UNLIMITED
+from scheduling.engine.tables import Tables
 from scheduling.engine.types import Queue, QueueState, SubGroupPolicy, Task
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scheduling.engine.journal import Entry
 from scheduling.engine.neighbours import meets
 from scheduling.engine.session import Session
-from scheduling.engine.tables import Bools
+from scheduling.engine.shapes import Bools
 from scheduling.engine.types import Requirement, Volume, VolumeClaim
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from scheduling.engine.plugins.drf import HIERARCHY, HIERARCHY_WEIGHTS
-from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS
+from scheduling.engine.shapes import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS
 from scheduling.engine.types import (
     CPU_PERCENT,
     MEASURED_AT,

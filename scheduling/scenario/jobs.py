@@ -12,7 +12,7 @@ from scheduling.engine import budgets
 from scheduling.engine.device_classes import PREFIX
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.plugins import cdp, task_topology, tdm
-from scheduling.engine.tables import SHAPE_ANNOTATIONS
+from scheduling.engine.shapes import SHAPE_ANNOTATIONS
 from scheduling.engine.types import (
     GangPhase,
     Job,

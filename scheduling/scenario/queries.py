@@ -14,7 +14,7 @@ from scheduling.engine.cycle import open_session
 from scheduling.engine.domains import Domains
 from scheduling.engine.journal import Claim, Removed, Unit
 from scheduling.engine.session import Session
-from scheduling.engine.tables import Bools
+from scheduling.engine.shapes import Bools
 from scheduling.engine.types import Task
 from scheduling.engine.views import JobView, RoleView
 from scheduling.scenario.cases import read_case

@@ -8,7 +8,7 @@ from scheduling.engine import registry
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.session import Plugin
-from scheduling.engine.tables import Bools
+from scheduling.engine.shapes import Bools
 from scheduling.engine.types import TaskState
 from scheduling.engine.views import JobView, RoleView
 

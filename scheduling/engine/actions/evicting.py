@@ -18,7 +18,7 @@ from scheduling.engine.actions.serving import (
 from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit, is_live
 from scheduling.engine.session import Group, Session, Statement
-from scheduling.engine.tables import Int64
+from scheduling.engine.shapes import Int64
 from scheduling.engine.types import Task
 from scheduling.engine.views import JobView, QueueView, RoleView
 

@@ -19,7 +19,7 @@ from scheduling.engine.actions.serving import (
 )
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Group, Session, Statement
-from scheduling.engine.tables import PODS_DIM, Int64
+from scheduling.engine.shapes import PODS_DIM, Int64
 from scheduling.engine.types import Reason, Reservation
 from scheduling.engine.views import JobView, RoleView
 

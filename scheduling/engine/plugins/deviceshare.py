@@ -10,7 +10,7 @@ import numpy as np
 from scheduling.engine.devices import Card, emptiest_first, fullest_first
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import Bools, Shape
+from scheduling.engine.shapes import Bools, Shape
 from scheduling.engine.types import PluginConfig
 
 EXCLUSIVE = "terrace/gpu-exclusive"

@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduling.engine.devices import WHOLE
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools, GpuAsk, Int64, Shape
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Bools, GpuAsk, Int64, Shape
 from scheduling.engine.types import PluginConfig
 
 

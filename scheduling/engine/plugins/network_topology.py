@@ -10,7 +10,7 @@ import numpy as np
 from scheduling.engine.domains import Domain, Domains
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Bools
 from scheduling.engine.types import PluginConfig, TopologyRule
 from scheduling.engine.views import JobView, RoleView
 

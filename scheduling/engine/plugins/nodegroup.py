@@ -10,7 +10,7 @@ import numpy as np
 
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
+from scheduling.engine.shapes import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
 from scheduling.engine.types import PluginConfig
 from scheduling.engine.views import QueueView
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduling.engine.journal import Unit
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import CPU_DIM, MEMORY_DIM
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM
 from scheduling.engine.types import (
     CPU_PERCENT,
     MEASURED_AT,

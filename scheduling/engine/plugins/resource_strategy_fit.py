@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, PODS_DIM, Bools, Shape
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, PODS_DIM, Bools, Shape
 from scheduling.engine.types import PluginConfig
 
 Rule = tuple[str, float]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.rows import JobRow
 from scheduling.engine.session import Plugin, Session
-from scheduling.engine.tables import JobRow
 from scheduling.engine.types import JOBS, Amounts, PluginConfig, Quota, Reason
 from scheduling.engine.views import JobView, RoleView
 

@@ -9,7 +9,7 @@ from scheduling.engine.fairness.water_filling import Claimant, fill_tree
 from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Plugin, Session
-from scheduling.engine.tables import PODS_DIM, UNLIMITED
+from scheduling.engine.shapes import PODS_DIM, UNLIMITED
 from scheduling.engine.types import Amounts, PluginConfig, Reason
 from scheduling.engine.views import JobView, QueueView, RoleView
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import MEMORY_DIM, PODS_DIM, Int64
+from scheduling.engine.shapes import MEMORY_DIM, PODS_DIM, Int64
 from scheduling.engine.types import PluginConfig, Task
 from scheduling.engine.views import JobView, RoleView
 

@@ -10,7 +10,7 @@ import numpy as np
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.tables import CPU_DIM, MEMORY_DIM, Bools, Shape
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Bools, Shape
 from scheduling.engine.types import (
     CPU,
     CPU_PERCENT,

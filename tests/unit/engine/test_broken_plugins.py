@@ -11,7 +11,7 @@ import pytest
 from scheduling.engine import registry
 from scheduling.engine.cycle import close, open_session
 from scheduling.engine.session import Plugin
-from scheduling.engine.tables import QUEUE_AFFINITY
+from scheduling.engine.shapes import QUEUE_AFFINITY
 from scheduling.engine.types import (
     CPU,
     CPU_PERCENT,

@@ -12,7 +12,7 @@ from scheduling.engine.cycle import open_session
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.plugins.capacity import Capacity
 from scheduling.engine.session import Session
-from scheduling.engine.tables import UNLIMITED
+from scheduling.engine.shapes import UNLIMITED
 from scheduling.engine.types import (
     CPU,
     GPU,
