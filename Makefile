@@ -39,9 +39,10 @@ properties: ## Try the engine's properties on many more random clusters: make pr
 	@$(SETUP) dev
 	@TERRACE_PROPERTIES=$(or $(TIMES),20) $(PYTHON_IN) -m pytest tests/unit/engine -k "properties or changes or walls" -q
 
-walls: ## Ask every address as every role in every relation, and 100,000 times an oracle: make walls CHECKS=5000.
+walls: ## Ask every address as every role in every relation, 100,000 times an oracle, and the API made-up things.
 	@$(SETUP) dev
-	@TERRACE_WHOLE_MATRIX=1 TERRACE_ORACLE_CHECKS=$(or $(CHECKS),100000) $(PYTHON_IN) -m pytest tests/web/walls
+	@TERRACE_WHOLE_MATRIX=1 TERRACE_ORACLE_CHECKS=$(or $(CHECKS),100000) TERRACE_FUZZ_EXAMPLES=$(or $(EXAMPLES),50) \
+		$(PYTHON_IN) -m pytest tests/web/walls tests/web/api/test_fuzz.py
 
 guards: ## Take away each guard of a list and see that a test notices: make guards ONLY=live LOG=seen.
 	@$(SETUP) dev

@@ -15,11 +15,12 @@ from rest_framework.response import Response
 from controlplane import audit_export
 from controlplane.api import pagination
 from controlplane.api.base import ApiView
+from controlplane.api.choices import choice
 from controlplane.api.schema import listing, problems
 from controlplane.audit_export import ExportFormat
 from controlplane.audit_filters import filter_of
 from scheduling.domain.queries.activity import AuditFilter, list_activity
-from tenants.domain.errors import Invalid, Problem
+from tenants.domain.errors import Invalid
 
 FILTERS = [
     OpenApiParameter("action", description="How it begins, such as `queue.`."),
@@ -107,11 +108,7 @@ class AuditExportView(AuditBase):
     )
     def get(self, request: Request) -> StreamingHttpResponse:
         """Download all rows that you may read and the filters leave, the newest first."""
-        form = request.query_params.get("form", ExportFormat.JSON_LINES)
-        if form not in set(ExportFormat):
-            allowed = ", ".join(ExportFormat)
-            params = {"value": form[:40], "allowed": allowed}
-            raise Invalid([Problem("form", "invalid_choice", params)])
+        form = choice(request, "form", ExportFormat, ExportFormat.JSON_LINES)
         return audit_export.stream(
             self.actor,
             self.where(),

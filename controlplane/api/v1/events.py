@@ -124,7 +124,7 @@ class EventsView(ApiView):
             ),
         ],
         responses=problems(
-            {(200, "application/json"): EventPageOut, (200, STREAM): OpenApiTypes.STR}, 422
+            {(200, "application/json"): EventPageOut, (200, STREAM): OpenApiTypes.STR}, 404, 422
         ),
     )
     def get(self, request: Request) -> Response | StreamingHttpResponse:

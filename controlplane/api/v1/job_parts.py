@@ -17,6 +17,7 @@ from rest_framework.response import Response
 
 from controlplane.api import pagination
 from controlplane.api.base import ApiView
+from controlplane.api.choices import choice
 from controlplane.api.fields import StrictSerializer
 from controlplane.api.schema import listing, problems
 from controlplane.api.v1.job_output import AttemptOut, FileOut, HistoryOut, TaskOut
@@ -29,6 +30,7 @@ from tenants.domain.access import Verb, reads
 from tenants.domain.errors import Invalid, NotFound, Problem
 
 LOG_BYTES = 65_536
+PURPOSES = ["code", "output"]
 UPLOAD_BYTES = files.LARGEST_UPLOAD + 64 * 1024
 
 
@@ -116,10 +118,7 @@ class LogsView(JobView):
         job = self.load(job_id)
         logs.require_logs(self.actor, job)
         given = request.query_params
-        stream = given.get("stream") or logs.STREAMS[0]
-        if stream not in logs.STREAMS:
-            params = {"value": stream[:40], "allowed": ", ".join(logs.STREAMS)}
-            raise Invalid([Problem("stream", "invalid_choice", params)])
+        stream = choice(request, "stream", logs.STREAMS, logs.STREAMS[0])
         attempt = _attempt(job, request)
         if given.get("download") in {"1", "true"}:
             name = f"{job.name}-{attempt.task.role.name}-{attempt.task.index}.{stream}.log"
@@ -218,7 +217,7 @@ class JobFilesView(JobView):
 
     @extend_schema(
         operation_id="job_files",
-        parameters=[OpenApiParameter("purpose", enum=["code", "output"])],
+        parameters=[OpenApiParameter("purpose", enum=PURPOSES)],
         responses=problems({200: listing(FileOut)}, 403, 404, 422),
     )
     def get(self, request: Request, job_id: UUID) -> Response:
@@ -226,7 +225,7 @@ class JobFilesView(JobView):
         job = self.load(job_id)
         logs.require_logs(self.actor, job)
         found = job.files.all()
-        if purpose := request.query_params.get("purpose"):
+        if purpose := choice(request, "purpose", PURPOSES):
             found = found.filter(purpose=purpose)
         items, after = pagination.page(found, ("path", "id"), request)
         return self.listed(list(FileOut(items, many=True).data), after)

@@ -20,6 +20,7 @@ from rest_framework.response import Response
 
 from controlplane.api import errors, etag
 from controlplane.api.base import MIB, ApiView
+from controlplane.api.choices import choice
 from controlplane.api.fields import ActIn, DocumentField, ReasonField, StrictSerializer
 from controlplane.api.pagination import limit_of
 from controlplane.api.parsers import JsonParser, YamlParser
@@ -40,6 +41,8 @@ from tenants.domain.access import Verb, may, reads
 from tenants.domain.errors import DomainError, Invalid, Problem
 
 MOST_JOBS = 10_000
+FORMS = ["volcano", "plain"]
+"""Of a manifest; the first by default."""
 
 
 class JobView(ApiView):
@@ -117,10 +120,7 @@ class JobsView(JobView):
     def get(self, request: Request) -> Response:
         """List the jobs that you may see, the newest first."""
         given = request.query_params
-        tab = given.get("tab") or "all"
-        if tab not in job_queries.TABS:
-            allowed = ", ".join(job_queries.TABS)
-            raise Invalid([Problem("tab", "invalid_choice", {"value": tab, "allowed": allowed})])
+        tab = choice(request, "tab", job_queries.TABS, "all")
         where = job_queries.JobFilter(
             tab=tab, **{name: given.get(name, "") for name in ("queue", "owner", "text", "kind")}
         )
@@ -388,8 +388,8 @@ class JobManifestView(JobView):
 
     @extend_schema(
         operation_id="jobs_manifest",
-        parameters=[OpenApiParameter("form", enum=["volcano", "plain"])],
-        responses=problems({(200, "application/yaml"): OpenApiTypes.STR}, 404),
+        parameters=[OpenApiParameter("form", enum=FORMS)],
+        responses=problems({(200, "application/yaml"): OpenApiTypes.STR}, 404, 422),
     )
     def get(self, request: Request, job_id: UUID) -> HttpResponse:
         """Write a job as YAML: a Volcano manifest, or the plain representation."""
@@ -398,7 +398,7 @@ class JobManifestView(JobView):
         if not may(self.actor, Verb.JOB_READ_ENV, job.unit_id, owner_id=job.owner_id):
             spec = hidden_env(spec)
         document: object = spec
-        if request.query_params.get("form", "volcano") != "plain":
+        if choice(request, "form", FORMS, FORMS[0]) != "plain":
             document = to_manifest(JobSpec.model_validate(spec))
         # By JSON: YAML's safe writer does not take enumerations for the text that they are.
         text = yaml.safe_dump(json.loads(json.dumps(document)), sort_keys=False, allow_unicode=True)

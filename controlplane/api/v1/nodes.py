@@ -14,6 +14,7 @@ from rest_framework.response import Response
 
 from controlplane.api import pagination, schema
 from controlplane.api.base import ApiView
+from controlplane.api.choices import choice
 from controlplane.api.fields import ActIn, AmountsField, StrictSerializer
 from controlplane.api.schema import listing, problems
 from scheduling.domain import nodes
@@ -113,9 +114,10 @@ class NodesView(NodeView):
         """List nodes by name."""
         require(self.actor, Verb.NODE_READ, None, what="node")
         found = Node.objects.exclude(state=NodeState.REMOVED)
-        for name, lookup in (("cluster", "cluster__name"), ("state", "state")):
-            if value := request.query_params.get(name):
-                found = found.filter(**{lookup: value})
+        if cluster := request.query_params.get("cluster"):
+            found = found.filter(cluster__name=cluster)
+        if state := choice(request, "state", NodeState.values):
+            found = found.filter(state=state)
         items, after = pagination.page(found, ("name", "id"), request)
         return self.listed(self.written(items), after)
 

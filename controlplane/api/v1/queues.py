@@ -218,7 +218,9 @@ class QueueStateView(QueueView):
 
     is_open: bool = True
 
-    @extend_schema(request=ActIn, responses=problems({200: QueueDetailOut}, 403, 404, 409, 412))
+    @extend_schema(
+        request=ActIn, responses=problems({200: QueueDetailOut}, 403, 404, 409, 412, 422)
+    )
     def post(self, request: Request, queue_id: UUID) -> Response:
         """Open a queue, or close it and those below it; what runs goes on."""
         wanted = self.read(ActIn)

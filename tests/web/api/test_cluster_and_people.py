@@ -160,6 +160,29 @@ def test_description_is_committed(tmp_path: Path) -> None:
     assert yaml.safe_load(fresh.read_text(encoding="utf-8")) == yaml.safe_load(committed)
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/api/v1/nodes", "state"),
+        ("/api/v1/jobs", "tab"),
+        ("/api/v1/jobs/{job}/files", "purpose"),
+        ("/api/v1/jobs/{job}/manifest", "form"),
+        ("/api/v1/jobs/{job}/logs", "stream"),
+        ("/api/v1/audit:export", "form"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_refused(site: Site, as_user: As, path: str, name: str) -> None:
+    """A misspelt filter is named with what would do, and not answered with an empty list."""
+    address = path.format(job=site.bobs.id)
+
+    reply = as_user(site.people.root).get(f"{address}?{name}=bogus")
+
+    assert reply.status_code == 422
+    assert [(one["field"], one["code"]) for one in reply.json()["errors"]] == [
+        (name, "invalid_choice")
+    ]
+
+
 def test_expiry_beyond_the_longest_is_refused(site: Site, as_user: As) -> None:
     """A token lives a bounded time."""
     far = (datetime.now(UTC) + timedelta(days=4000)).isoformat()
