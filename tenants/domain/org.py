@@ -172,7 +172,6 @@ def units_to_merge(
     into = OrgUnit.objects.filter(id=into_id).first()
     if into is None:
         raise NotFound("org unit")
-    require(actor, Verb.ORG_ADMIN, into.id, seen_at=into.id, what="org unit")
     require(actor, Verb.ORG_ADMIN, into.parent_id or into.id, seen_at=into.id, what="org unit")
     if unit.parent_id is None or into.tenant_id != unit.tenant_id:
         raise Invalid([Problem("into", "unit_stays_in_tenant", {"unit": unit.name})])

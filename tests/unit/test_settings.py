@@ -74,6 +74,20 @@ def test_production_over_https_locks_cookies() -> None:
     ]
 
 
+def test_production_over_https_passes_the_checks_of_deployment() -> None:
+    """`check --deploy` finds nothing to warn of: default key, DEBUG, cookies, HSTS, redirects."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "WARNING"],
+        cwd=CHECKOUT,
+        env={"PATH": os.defpath, **PRODUCTION},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
 def test_database_address_is_taken_apart() -> None:
     """Passwords with escapes and options behind the question mark arrive whole."""
     done = load(

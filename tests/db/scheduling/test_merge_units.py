@@ -128,6 +128,7 @@ def test_into_its_parent(people: People, tree: Queues) -> None:
     ("who", "unit", "into", "refusal"),
     [
         ("bob", "speech", "robots", Denied),
+        ("bob", "robots", "speech", Denied),
         ("charlie", "speech", "robots", NotFound),
         ("alice", "lab", "mill", Denied),
         ("root", "lab", "mill", Invalid),
@@ -142,6 +143,7 @@ def test_who_and_what_may_not(
     """Both places are administered, lie in one tenant and not inside each other."""
     if who == "bob":
         make_grant(people.bob, GrantRole.VIEWER, people.lab)
+        make_grant(people.bob, GrantRole.ORG_ADMIN, people.vision)
 
     with pytest.raises(refusal):
         merge(people, who, getattr(people, unit), getattr(people, into))

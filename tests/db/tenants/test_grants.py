@@ -123,6 +123,17 @@ def test_not_under_own_feet(people: People) -> None:
     assert people.alice.grants.filter(role=R.ORG_ADMIN).count() == 1
 
 
+def test_who_reads_grants_takes_none(people: People) -> None:
+    """A queue manager sees who has which role and is told who could take it."""
+    dora = make_user("dora")
+    make_grant(dora, R.QUEUE_MANAGER, people.lab)
+
+    with pytest.raises(Denied) as refusal:
+        grants.revoke_grant(actor=people.actor(dora), grant_id=people.bob.grants.get().id, now=NOW)
+
+    assert refusal.value.code == "role_lacks_verb"
+
+
 def test_own_grant_of_a_member(people: People) -> None:
     """A member sees its own grant and cannot take it."""
     with pytest.raises(Denied):

@@ -14,13 +14,14 @@ import pytest
 from django.test import Client
 
 from controlplane.pages.job_logs import Choice, log_tail, merged_context
+from scheduling.domain import queue_draining
 from scheduling.domain.queries import jobs, lending, queues
 from scheduling.domain.queries.notifications import notifications
 from scheduling.models import Attempt, Cluster, Job, LogChunk, Node
 from tenants.domain.access import MAY_GIVE, Actor, Verb, load_actor
 from tenants.models import GrantRole, NotificationChoice
 from tests.factories.demo import make_cluster, make_job, make_node, make_queue, run_task
-from tests.people import People, make_grant, make_user
+from tests.people import People, make_grant, make_queues, make_user
 
 QUEUES_ONLY = frozenset({Verb.QUEUE_READ.value})
 
@@ -107,6 +108,33 @@ def test_labels_of_a_node_are_for_who_manages(alice: Actor, people: People) -> N
         shown.append("zq-rack-7" in client.get("/cluster/nodes/gpu-01/").content.decode())
 
     assert shown == [True, False]
+
+
+def test_what_many_jobs_were_refused_names_nobody_else(alice: Actor, people: People) -> None:
+    """A list of ids that one button sends is answered by names to who may read the jobs only."""
+    del alice
+    waiting = Job.objects.get()
+
+    said = []
+    for user in (people.bob, people.charlie):
+        client = Client()
+        client.force_login(user)
+        form = {"action": "resume", "job": [str(waiting.id)]}
+        said.append("bobs-training" in client.post("/jobs/bulk/", form, follow=True).text)
+
+    assert said == [True, False]
+
+
+def test_jobs_move_to_where_one_may_submit(people: People) -> None:
+    """Of the open leaves of the tenant those are offered that the actor may submit to."""
+    tree = make_queues(people)
+
+    offered = [
+        [queue.name for queue in queue_draining.targets(load_actor(user), tree.robots)]
+        for user in (people.alice, people.bob)
+    ]
+
+    assert offered == [["speech"], []]
 
 
 def test_only_platform_admins_give_their_own_role() -> None:
