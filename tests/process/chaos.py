@@ -43,6 +43,8 @@ PAGES = 2
 FOLLOWED_JOBS = 30
 FINISHED = frozenset({"Completed", "Failed", "Aborted", "Terminated"})
 MOST_CYCLES = 3
+ENDS = frozenset({"Succeeded", "Lost NodeLost", "Evicted LeaseLapsed"})
+"""What may become of an attempt that wrote its end: used, or given up as its lease had run out."""
 FACTS = """
 import json, sys
 from collections import Counter
@@ -56,7 +58,10 @@ for job in Job.objects.filter(name__startswith="last-"):
     found = CycleRecord.objects.filter(started_at__gt=job.created_at, started_at__lte=bound_at)
     cycles[job.name] = found.count()
 print(json.dumps({
-    "attempts": [str(one) for one in Attempt.objects.values_list("id", flat=True)],
+    "attempts": {
+        str(one): f"{state} {reason}".strip()
+        for one, state, reason in Attempt.objects.values_list("id", "state", "reason_code")
+    },
     "doubled": [name for name, count in named.items() if count > 1],
     "cycles": cycles,
 }))
@@ -110,7 +115,9 @@ class Findings:
     jobs: int = 0
     real_tasks_ended: int = 0
     ended_twice: list[str] = field(default_factory=list)
-    """Ended, and evicted before that was known: no fault, since the attempts did not overlap."""
+    """Ended, and given up before that was known: no fault, since the attempts did not overlap."""
+    end_not_used: list[str] = field(default_factory=list)
+    """Attempts that came to their end and were taken for something else, though not given up."""
     never_ended: list[str] = field(default_factory=list)
     not_completed: dict[str, str] = field(default_factory=dict)
     doubled: list[str] = field(default_factory=list)
@@ -130,7 +137,7 @@ class Findings:
         """Tell whether everything held."""
         wrong = (
             *(self.never_ended, self.not_completed, self.doubled, self.overlaps),
-            *(self.unknown_attempts, self.late, self.stale, self.steps_back),
+            *(self.unknown_attempts, self.late, self.stale, self.steps_back, self.end_not_used),
         )
         return not any(wrong)
 
@@ -320,6 +327,12 @@ def _look(struck: Struck, writer: Writer, ledger: Ledger, found: Findings) -> No
     found.jobs = len(writer.acknowledged)
     found.real_tasks_ended = len(ended)
     found.ended_twice = sorted(task for task, count in ended.items() if count > 1)
+    found.end_not_used = sorted(
+        f"{line.task} {line.attempt}: {became}"
+        for line in ledger.lines()
+        if line.what == "end"
+        if (became := facts["attempts"].get(line.attempt, "unknown")) not in ENDS
+    )
     found.never_ended = sorted(expected - set(ended))
     found.overlaps = [f"{line.task} {line.attempt}" for line in ledger.overlaps()]
     found.unknown_attempts = sorted(ledger.attempts() - set(facts["attempts"]))
