@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,3 +83,38 @@ def test_every_script_package_is_locked_with_its_hash() -> None:
     packages = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))["packages"]
 
     assert [name for name, one in packages.items() if name and "integrity" not in one] == []
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "ends", "told"),
+    [
+        ("No known vulnerabilities found", 0, 0, "nothing is known"),
+        ("Found 1 known vulnerability in 1 package: left-pad 1.0", 1, 1, "left-pad 1.0"),
+        ("ConnectionError: Max retries exceeded", 1, 75, "Run make audit again where there is"),
+        ("left-pad could not be audited: left-pad (1.0)", 0, 75, "Run make audit again where"),
+    ],
+)
+def test_audit_tells_known_from_not_asked(
+    tmp_path: Path, says: str, status: int, ends: int, told: str
+) -> None:
+    """Without a network the audit is neither clean nor a finding, and says what to do."""
+    for name in ("pip-audit", "npm"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "{says}"\nexit {status}\n', encoding="utf-8")
+        program.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}{os.pathsep}{os.defpath}",
+        "AUDIT_TOOL": str(tmp_path / "pip-audit"),
+    }
+
+    done = subprocess.run(
+        ["sh", "requirements/audit.sh"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+
+    assert done.returncode == ends, done.stdout
+    assert told in done.stdout
