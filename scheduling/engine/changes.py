@@ -16,8 +16,8 @@ from scheduling.engine.actions.evicting import Search, gather
 from scheduling.engine.actions.serving import place_job, standing_reason
 from scheduling.engine.cycle import close, plan, run
 from scheduling.engine.explain import Ladder, ladder_of
-from scheduling.engine.journal import Claim, EntryKind, Unit
-from scheduling.engine.session import Session, Statement
+from scheduling.engine.journal import Claim, EntryKind, Statement, Unit
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM
 from scheduling.engine.tables import Memo
 from scheduling.engine.types import (

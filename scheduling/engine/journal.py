@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from scheduling.engine.types import Task, TaskState
 from scheduling.engine.views import JobView, QueueView, RoleView
@@ -125,3 +126,38 @@ class Claim:
 def is_live(task: Task) -> bool:
     """Return whether a task holds room that an eviction would free."""
     return task.state in (TaskState.BOUND, TaskState.RUNNING)
+
+
+class Undoable(Protocol):
+    """What takes steps and can undo them: a session."""
+
+    journal: list[Entry]
+
+    def undo(self, entry: Entry) -> None:
+        """Reverse one step; the journal is the caller's."""
+
+
+class Statement:
+    """A series of steps that stands or falls together."""
+
+    __slots__ = ("_start", "session")
+
+    def __init__(self, session: Undoable) -> None:
+        """Remember where the journal stands."""
+        self.session = session
+        self._start = len(session.journal)
+
+    def checkpoint(self) -> int:
+        """Return a point to which `rollback` can return."""
+        return len(self.session.journal)
+
+    def rollback(self, to: int | None = None) -> None:
+        """Undo all steps since the start, or since a checkpoint."""
+        journal = self.session.journal
+        end = self._start if to is None else to
+        while len(journal) > end:
+            self.session.undo(journal.pop())
+
+    def commit(self) -> list[Entry]:
+        """Let the steps stand and return them."""
+        return self.session.journal[self._start :]

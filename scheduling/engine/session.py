@@ -6,7 +6,7 @@ the cycle sees it, and keeps a journal. What is in the journal at the end is the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED, Vote, is_on
-from scheduling.engine.devices import WHOLE, Ask, Card, Chooser, Order, choose, fullest_first
+from scheduling.engine.cards import Cards
+from scheduling.engine.devices import Card, Chooser, Order, choose, fullest_first
+from scheduling.engine.groups import Group
 from scheduling.engine.journal import Entry, EntryKind, Unit
-from scheduling.engine.rows import JobRow
+from scheduling.engine.queue_tree import build_queues
 from scheduling.engine.shapes import UNLIMITED, Bools, Int64, Shape
 from scheduling.engine.tables import Tables
 from scheduling.engine.types import (
@@ -25,7 +27,6 @@ from scheduling.engine.types import (
     Config,
     GangPhase,
     PluginConfig,
-    QueueState,
     Reason,
     Reservation,
     ShardMode,
@@ -35,61 +36,6 @@ from scheduling.engine.types import (
 from scheduling.engine.views import JobView, QueueView, RoleView
 
 Float64 = NDArray[np.float64]
-
-
-class Group:
-    """Waiting jobs that fare alike: only the first one that has not been served needs a view."""
-
-    __slots__ = ("is_out", "position", "reason", "rows", "session")
-
-    def __init__(self, session: Session, rows: list[JobRow], reason: Reason | None = None) -> None:
-        """Start at the first."""
-        self.session = session
-        self.rows = rows
-        self.position = 0
-        self.reason = reason
-        """Why the jobs that are left wait."""
-        self.is_out = False
-        """True for the rest of the cycle where the reason is one that no action can mend."""
-
-    @property
-    def first(self) -> JobRow:
-        """The row of the first job."""
-        return self.rows[min(self.position, len(self.rows) - 1)]
-
-    @property
-    def head(self) -> JobView | None:
-        """The first job that has not been served, None if there is none or it has no queue."""
-        if self.position >= len(self.rows):
-            return None
-        return self.session.view(self.rows[self.position].job.key)
-
-    def left(self) -> list[JobRow]:
-        """Return the rows of the jobs that have not been served."""
-        return self.rows[self.position :] if self.position else self.rows
-
-    def take(self, job: JobView) -> Group | None:
-        """Note that the head was served; return the group in which it goes on, None if nowhere."""
-        self.reason = None
-        if len(self.rows) == 1:
-            self.session.served[job.key] = self
-            if job.pending_count:
-                return self
-            self.position = 1
-            return None
-        alone = self.session.served[job.key] = self.split()
-        return alone if job.pending_count else None
-
-    def split(self) -> Group:
-        """Take the head out of the group and return it as one of its own."""
-        if len(self.rows) == 1:
-            return self
-        alone = Group(self.session, [self.rows[self.position]])
-        self.position += 1
-        self.session.groups.append(alone)
-        if not self.session.jobs[alone.rows[0].job.key].pending_count:
-            alone.position = 1
-        return alone
 
 
 class ShapeNodes:
@@ -168,7 +114,6 @@ class Session:
         self.journal: list[Entry] = []
         self.evicted: set[str] = set()
         """Keys of the tasks evicted in this cycle."""
-        self.queues: dict[str, QueueView] = {}
         self.jobs: dict[str, JobView] = {}
         self.groups: list[Group] = []
         """The jobs with pending tasks that may run; each in one group only."""
@@ -194,12 +139,12 @@ class Session:
         }
         self._flat: dict[str, list[Callback]] = {name: [] for name in CALLBACKS}
         self._shape_nodes: dict[int, ShapeNodes] = {}
-        self._cards: dict[int, dict[str, Card]] = {}
+        self._cards = Cards(tables)
         self._chooser = Chooser()
         self.device_order: Order = fullest_first
         """Which of the devices with room a part of one is taken from."""
         self.total: list[int] = self._usable_total()
-        self._build_queues()
+        self.queues: dict[str, QueueView] = build_queues(snapshot, tables)
         self._keep_reservations()
         self._build_groups()
 
@@ -223,49 +168,6 @@ class Session:
         if shard is not None:
             self.shard = np.array([n in shard.nodes for n in self.tables.nodes.names], dtype=bool)
             self.shard_is_hard = shard.mode is ShardMode.HARD
-
-    def _build_queues(self) -> None:  # noqa: C901 - steps of one layout
-        """Build the tree; a queue in a circle of parents is put at the top, closed."""
-        ordered = sorted(self.snapshot.queues, key=lambda q: q.name)
-        views = {
-            q.name: QueueView(q, position=i, tables=self.tables) for i, q in enumerate(ordered)
-        }
-        for view in views.values():
-            parent = views.get(view.queue.parent) if view.queue.parent is not None else None
-            seen = {view.name}
-            ancestor = parent
-            while ancestor is not None and ancestor.name not in seen:
-                seen.add(ancestor.name)
-                above = ancestor.queue.parent
-                ancestor = views.get(above) if above is not None else None
-            if ancestor is not None:
-                view.is_open = False
-                continue
-            view.parent = parent
-            if parent is not None:
-                parent.children.append(view)
-        for view in views.values():
-            path = [view]
-            while path[-1].parent is not None:
-                path.append(path[-1].parent)
-            view.path = tuple(reversed(path))
-        for view in views.values():
-            view.is_open = all(v.queue.state is QueueState.OPEN for v in view.path) and (
-                view.is_open
-            )
-        tables = self.tables
-        for name, view in views.items():
-            allocated = tables.queue_allocated.get(name)
-            if allocated is None:
-                continue
-            requested, releasing = tables.queue_requested[name], tables.queue_releasing[name]
-            view.own_requested = list(requested)
-            for level in view.path:
-                for d in range(self.width):
-                    level.allocated[d] += allocated[d]
-                    level.requested[d] += requested[d]
-                    level.releasing[d] += releasing[d]
-        self.queues = views
 
     def _keep_reservations(self) -> None:
         """Take the room of live reservations out of `free`."""
@@ -628,21 +530,6 @@ class Session:
 
     # -- devices --------------------------------------------------------------------------------
 
-    def cards(self, node: int) -> dict[str, Card]:
-        """Return device id -> what is left of it, of the healthy devices of a node, in order."""
-        cards = self._cards.get(node)
-        if cards is None:
-            table = self.tables
-            devices = sorted(table.nodes.nodes[node].devices, key=lambda d: (d.index, d.id))
-            cards = {d.id: Card(d) for d in devices if d.is_healthy and d.resource == GPU}
-            self._cards[node] = cards
-            for key in table.rows_by_node.get(node, ()):
-                for role in table.rows[key].roles:
-                    for task, at in (*role.held, *role.releasing):
-                        if at == node and task.devices:
-                            _book(cards, task.devices, role.shape.ask, 1)
-        return cards
-
     def pick_devices(self, shape: Shape, node: int) -> tuple[str, ...] | None:
         """Return the devices for one task, () if the node names none, None if none are left.
 
@@ -652,25 +539,18 @@ class Session:
         devices = self.tables.nodes.nodes[node].devices
         if shape.ask is None or all(d.resource != GPU for d in devices):
             return ()
-        if self._lacks_devices(shape.ask, node):
-            return None
         cards = list(self.cards(node).values())
         for callback in self._flat["device_filter"]:
             cards = callback(shape, node, cards)
         return choose(cards, shape.ask, self._chooser, order=self.device_order)
 
-    def _lacks_devices(self, ask: Ask, node: int) -> bool:
-        """Return whether too little is known to be left of a node's GPUs, its cards unseen."""
-        left = self.tables.gpu_left
-        if left is None or node in self._cards or node in self.tables.gpu_stale:
-            return False
-        if ask.is_whole:
-            return int(np.count_nonzero(left[node] == WHOLE)) < ask.count
-        return int(left[node, 0]) < ask.share
+    def cards(self, node: int) -> dict[str, Card]:
+        """Return device id -> what is left of it, of the healthy devices of a node, in order."""
+        return self._cards.of(node)
 
     def _book_devices(self, entry: Entry, sign: int) -> None:
         if entry.devices:
-            _book(self.cards(entry.node), entry.devices, entry.role.shape.ask, sign)
+            self._cards.book(entry.node, entry.devices, entry.role.shape.ask, sign)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -826,41 +706,3 @@ class Session:
             for task, node in role.row.held
             if task.key not in gone
         ]
-
-
-class Statement:
-    """A series of steps that stands or falls together."""
-
-    __slots__ = ("_start", "session")
-
-    def __init__(self, session: Session) -> None:
-        """Remember where the journal stands."""
-        self.session = session
-        self._start = len(session.journal)
-
-    def checkpoint(self) -> int:
-        """Return a point to which `rollback` can return."""
-        return len(self.session.journal)
-
-    def rollback(self, to: int | None = None) -> None:
-        """Undo all steps since the start, or since a checkpoint."""
-        journal = self.session.journal
-        end = self._start if to is None else to
-        while len(journal) > end:
-            self.session.undo(journal.pop())
-
-    def commit(self) -> list[Entry]:
-        """Let the steps stand and return them."""
-        return self.session.journal[self._start :]
-
-
-def _book(cards: Mapping[str, Card], devices: Iterable[str], ask: Ask | None, sign: int) -> None:
-    """Count one task on its devices, or with sign -1 take it off."""
-    for name in devices:
-        card = cards.get(name)
-        if card is None or ask is None:
-            continue
-        memory, compute = ask.takes(card.device)
-        card.memory -= sign * memory
-        card.compute -= sign * compute
-        card.tasks += sign

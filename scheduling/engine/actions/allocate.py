@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scheduling.engine.actions.serving import admit_without_asking, admitted, serve
+from scheduling.engine.groups import Group
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, Session
+from scheduling.engine.session import Session
 from scheduling.engine.views import JobView
 
 

@@ -17,8 +17,10 @@ from scheduling.engine.actions.serving import (
     serve,
 )
 from scheduling.engine.actions.topology import candidate_domains
+from scheduling.engine.groups import Group
+from scheduling.engine.journal import Statement
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, Session, Statement
+from scheduling.engine.session import Session
 from scheduling.engine.views import JobView, RoleView
 
 SHARE_CODES = frozenset({ReasonCode.QUEUE_SHARE, ReasonCode.BEHIND_HEAD})

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from scheduling.engine.actions.allocate import has_requests
 from scheduling.engine.actions.reclaim import Reclaim
 from scheduling.engine.actions.serving import admitted, serve
-from scheduling.engine.session import Group, Session
+from scheduling.engine.groups import Group
+from scheduling.engine.session import Session
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from scheduling.engine.actions.serving import Lines, waiting_groups
 from scheduling.engine.callbacks import Vote
+from scheduling.engine.groups import Group
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, Session
+from scheduling.engine.session import Session
 from scheduling.engine.types import GangPhase, Reason
 from scheduling.engine.views import JobView
 

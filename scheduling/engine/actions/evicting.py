@@ -16,8 +16,9 @@ from scheduling.engine.actions.serving import (
     roles_in_order,
 )
 from scheduling.engine.actions.topology import candidate_domains
-from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit, is_live
-from scheduling.engine.session import Group, Session, Statement
+from scheduling.engine.groups import Group
+from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Statement, Unit, is_live
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import Int64
 from scheduling.engine.types import Task
 from scheduling.engine.views import JobView, QueueView, RoleView

@@ -12,8 +12,8 @@ from scheduling.engine.actions.evicting import starving_groups
 from scheduling.engine.actions.serving import Lines, missing_request, place_job
 from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.domains import Domain
-from scheduling.engine.journal import Claim, Entry, Removed, Unit, is_live
-from scheduling.engine.session import Session, Statement
+from scheduling.engine.journal import Claim, Entry, Removed, Statement, Unit, is_live
+from scheduling.engine.session import Session
 from scheduling.engine.types import Task, TaskState
 from scheduling.engine.views import JobView, RoleView
 

@@ -13,9 +13,10 @@ from scheduling.engine.actions.evicting import (
     victim_keys,
 )
 from scheduling.engine.actions.serving import Lines, is_head, place_job, serve
+from scheduling.engine.groups import Group
 from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit
 from scheduling.engine.rows import has_neighbour_rules
-from scheduling.engine.session import Group, Session
+from scheduling.engine.session import Session
 from scheduling.engine.views import JobView
 
 NAME = "preempt"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from scheduling.engine.actions.serving import must_wait_for_holds
-from scheduling.engine.journal import Entry, EntryKind
+from scheduling.engine.journal import Entry, EntryKind, Statement
 from scheduling.engine.rows import has_neighbour_rules
-from scheduling.engine.session import Session, Statement
+from scheduling.engine.session import Session
 from scheduling.engine.views import JobView
 
 

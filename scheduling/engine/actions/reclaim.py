@@ -13,8 +13,9 @@ from scheduling.engine.actions.evicting import (
     victim_keys,
 )
 from scheduling.engine.actions.serving import Lines, is_head
+from scheduling.engine.groups import Group
 from scheduling.engine.rows import has_neighbour_rules
-from scheduling.engine.session import Group, Session
+from scheduling.engine.session import Session
 from scheduling.engine.views import JobView, RoleView
 
 NAME = "reclaim"

@@ -17,8 +17,10 @@ from scheduling.engine.actions.serving import (
     roles_in_order,
     serve_job,
 )
+from scheduling.engine.groups import Group
+from scheduling.engine.journal import Statement
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Group, Session, Statement
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM, Int64
 from scheduling.engine.types import Reason, Reservation
 from scheduling.engine.views import JobView, RoleView

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduling.engine.actions.topology import place_in_domains
+from scheduling.engine.groups import Group
+from scheduling.engine.journal import Statement
 from scheduling.engine.reasons import WALLS, ReasonCode
 from scheduling.engine.rows import has_neighbour_rules
-from scheduling.engine.session import Group, Session, Statement
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import Bools, Shape
 from scheduling.engine.types import GangPhase, QueuePolicy, Reason, Reservation
 from scheduling.engine.views import JobView, QueueView, RoleView

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from scheduling.engine.domains import Domain, Domains, sums_of
+from scheduling.engine.journal import Statement
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Session, Statement
+from scheduling.engine.session import Session
 from scheduling.engine.types import Reason
 from scheduling.engine.views import JobView, Part, RoleView
 
