@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 
 import pytest
 from django.db import connection, transaction
+from django.test import Client
 
 from controlplane.pages.fragments import FRAGMENTS
 from scheduling.domain import events
@@ -96,6 +97,9 @@ SHOWN_TO_ROOT = {
     "api/v1/jobs/<uuid:job_id>/tasks",
 }
 """Where Root must find a rival's name: otherwise this test would look where there is nothing."""
+NOTHING = "00000000-0000-4000-8000-000000000000"
+"""The id of nothing at all."""
+SHARE = 4
 TOPIC_OF = {"job": "job_id", "my": "user_id", "queue": "queue_id", "node": "node_id"}
 CLUSTERS = {"queue_rows", "queue_chart", "cluster_map"}
 
@@ -234,9 +238,8 @@ def test_root_finds_at_the_same_addresses_what_others_must_not(world: World) -> 
 
 def test_an_address_of_others_reads_as_one_of_nothing(world: World) -> None:
     """With a rival's id every address answers as with the id of nothing at all."""
-    nothing = "00000000-0000-4000-8000-000000000000"
     theirs = {**world.scene.values, **foreign_values(world)}
-    none = {name: nothing if one in theirs.values() else one for name, one in theirs.items()}
+    none = {name: NOTHING if one in theirs.values() else one for name, one in theirs.items()}
     told: list[str] = []
 
     for route in readable():
@@ -249,6 +252,31 @@ def test_an_address_of_others_reads_as_one_of_nothing(world: World) -> None:
             pair = [_bare(reader, one, world) for one in (path, empty)]
             if pair[0] != pair[1]:
                 told.append(f"{reader.username} {path}: {pair}")
+
+    assert told == []
+
+
+@pytest.mark.parametrize("method", ["head", "options"])
+def test_other_methods_tell_no_more_than_reading(world: World, method: str) -> None:
+    """HEAD and OPTIONS of a rival's thing answer as of nothing, and of nobody as reading does."""
+    theirs = {**world.scene.values, **foreign_values(world)}
+    none = {name: NOTHING if one in theirs.values() else one for name, one in theirs.items()}
+    reader, nobody = world.scene.client(world.scene.people["org_admin", "p"]), Client()
+    today = datetime.now(UTC).toordinal()
+    told: list[str] = []
+
+    for route in readable():
+        if not set(route.parameters) & foreign_values(world).keys():
+            continue
+        if not is_whole() and (zlib.crc32(route.path.encode()) + today) % SHARE:
+            continue
+        path = _with(route, theirs)
+        answers = [getattr(reader, method)(one) for one in (path, _with(route, none))]
+        if len({one.status_code for one in answers}) > 1 or world.far.traces(answers[0].text):
+            told.append(f"{method} {path}: {[one.status_code for one in answers]}")
+        asked, read_ = getattr(nobody, method)(path), nobody.get(path)
+        if asked.status_code != read_.status_code:
+            told.append(f"{method} {path} of nobody: {asked.status_code}, not {read_.status_code}")
 
     assert told == []
 
