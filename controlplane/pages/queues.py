@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
@@ -19,6 +18,8 @@ from controlplane.charts import allocation as allocation_charts
 from controlplane.charts import queue_tree as tree_chart
 from controlplane.forms import changes as change_forms
 from controlplane.forms import queues as forms
+from controlplane.forms.people import TextForm
+from controlplane.forms.people import form_of as text_form_of
 from controlplane.forms.queues import QueueForm
 from controlplane.pages import queue_detail
 from controlplane.pages.changes import effect_context, title_for
@@ -35,6 +36,7 @@ from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.queues import TreePart
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.models import Cluster, Queue
+from scheduling.spec.queue_tree import MOST_WEIGHT
 from tenants.domain.access import Actor, Verb, reads
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 from tenants.models import OrgUnit
@@ -322,53 +324,45 @@ def new(request: PageRequest) -> HttpResponse:
     parents = [row for row in rows if row.may_create_below]
     if not parents:
         raise NotFound("queue")
-    context: dict[str, object] = {
-        "cluster": cluster,
-        "parents": parents,
-        "units": _units_without_queue(request.actor, cluster),
-        "values": request.POST or {"weight": "1", **request.GET.dict()},
-        "problems": [],
-    }
+    given = request.POST if request.method == "POST" else {"weight": "1", **request.GET.dict()}
+    form = text_form_of(given, "name", "unit", "parent", "weight")
     if request.method == "POST":
-        try:
-            queue = _create(request)
-        except Invalid as error:
-            context["problems"] = [error_text(error)]
-        except Conflict as error:
-            context["problems"] = [error_text(error)]
-        else:
+        queue = _create(request, form)
+        if queue is not None:
             messages.success(request, _("The queue takes jobs now."))
             return HttpResponseRedirect(reverse("pages:queue", args=[queue.name]))
-    return render_page(
-        request,
-        "queues/new.html",
-        context,
-        section=SECTION,
-        status=422 if context["problems"] else 200,
-    )
+    context = {
+        "cluster": cluster,
+        "form": form,
+        "parents": [(str(row.id), row.name) for row in parents],
+        "units": [
+            (str(unit.id), f"{unit.parent.name} / {unit.name}" if unit.parent else unit.name)
+            for unit in _units_without_queue(request.actor, cluster)
+        ],
+    }
+    return render_page(request, "queues/new.html", context, section=SECTION, status=form.status)
 
 
-def _create(request: PageRequest) -> Queue:
-    weight = request.POST.get("weight", "1")
-    if not weight.isdecimal():
-        raise Invalid(
-            [Problem("weight", "not_a_quantity", {"value": weight, "resource": "weight"})]
-        )
-    return queue_domain.create_queue(
-        actor=request.actor,
-        parent_id=_uuid(request.POST.get("parent", ""), "parent"),
-        unit_id=_uuid(request.POST.get("unit", ""), "unit"),
-        name=request.POST.get("name", "").strip(),
-        now=now(),
-        numbers=queue_domain.QueueNumbers(weight=int(weight)),
-    )
-
-
-def _uuid(text: str, path: str) -> UUID:
+def _create(request: PageRequest, form: TextForm) -> Queue | None:
+    """Make the queue; None if something is wrong, which the form then says at its field."""
+    parent_id, unit_id, weight = form.unit("parent"), form.unit("unit"), form.number("weight")
+    if not 1 <= weight <= MOST_WEIGHT:
+        given = form.text("weight")[:40]
+        form.say("weight", "out_of_range", {"value": given, "min": 1, "max": MOST_WEIGHT})
+    if parent_id is None or unit_id is None or not form.is_valid:
+        return None
     try:
-        return UUID(text)
-    except ValueError:
-        raise Invalid([Problem(path, "required")]) from None
+        return queue_domain.create_queue(
+            actor=request.actor,
+            parent_id=parent_id,
+            unit_id=unit_id,
+            name=form.text("name"),
+            now=now(),
+            numbers=queue_domain.QueueNumbers(weight=weight),
+        )
+    except (Invalid, Conflict) as error:
+        form.take(error)
+        return None
 
 
 def _units_without_queue(actor: Actor, cluster: Cluster) -> list[OrgUnit]:

@@ -239,9 +239,14 @@ def test_unit_gets_a_queue(site: Site, browse: Browse) -> None:
     form = {"parent": root.id, "unit": site.people.speech.id, "weight": "2"}
 
     wrong = client.post("/queues/new/", {**form, "name": "Not a name!"})
+    heavy = client.post("/queues/new/", {**form, "name": "speech", "weight": "0"})
     made = client.post("/queues/new/", {**form, "name": "speech"})
 
-    assert wrong.status_code == 422
+    assert wrong.status_code == heavy.status_code == 422
+    assert (list(wrong.context["form"].errors), list(heavy.context["form"].errors)) == (
+        ["name"],
+        ["weight"],
+    )
     assert made.headers["Location"] == "/queues/speech/"
     assert Queue.objects.get(name="speech").weight == 2
 
