@@ -57,6 +57,8 @@ def test_production_over_https_locks_cookies() -> None:
     """Cookies belong to this host and never travel in clear; no page may frame ours."""
     done = load(
         "[s.DEBUG, s.SESSION_COOKIE_NAME, s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE,"
+        " s.SESSION_COOKIE_HTTPONLY, s.CSRF_COOKIE_HTTPONLY, s.SESSION_COOKIE_SAMESITE,"
+        " s.CSRF_COOKIE_SAMESITE, s.CACHES['default']['BACKEND'].rpartition('.')[2],"
         " s.SECURE_HSTS_SECONDS, s.ALLOWED_HOSTS, s.CSRF_TRUSTED_ORIGINS,"
         " s.CONTENT_SECURITY_POLICY['DIRECTIVES']['frame-ancestors']]",
         **PRODUCTION,
@@ -67,6 +69,11 @@ def test_production_over_https_locks_cookies() -> None:
         "__Host-session",
         True,
         True,
+        True,
+        True,
+        "Lax",
+        "Lax",
+        "DatabaseCache",  # guesses of passwords are counted for all processes together
         31536000,
         ["terrace.example"],
         ["https://terrace.example"],
