@@ -38,6 +38,10 @@ from scheduling.engine.views import JobView, QueueView, RoleView
 Float64 = NDArray[np.float64]
 
 
+MOST_SCORES = 2**24
+"""Scores kept in a cycle, of all shapes together: some 150 MB; the others are worked out again."""
+
+
 class ShapeNodes:
     """The feasible nodes of one shape and their scores, kept up to date by the touched log."""
 
@@ -397,9 +401,13 @@ class Session:
 
     def shape_nodes(self, shape: Shape) -> ShapeNodes:
         """Return the feasible nodes of a shape with scores that are up to date."""
-        view = self._shape_nodes.get(shape.index)
+        kept = self._shape_nodes
+        view = kept.pop(shape.index, None)
         if view is None:
-            view = self._shape_nodes[shape.index] = ShapeNodes(shape, self.mask(shape))
+            view = ShapeNodes(shape, self.mask(shape))
+            if len(kept) * len(view.mask) >= MOST_SCORES:
+                kept.pop(next(iter(kept)))  # what was asked for longest ago
+        kept[shape.index] = view
         log = self.touched
         end = len(log)
         if view.scores is None:
