@@ -112,6 +112,14 @@ def charts(rows: Sequence[Row]) -> Iterator[Chart]:
         legend = {"own": "Terrace, CPU", "peer": "KAI, published"}
         title = "Reclaim for a large gang, ms (logarithmic; no figure of KAI's at 1,000 nodes)"
         yield Chart("reclaim", title, legend, reclaim, is_log=True)
+    philly = [
+        (name, [Bar("own" if name.startswith("Terrace") else "peer", row["value"], _seconds(row))])
+        for row in rows
+        if (name := _order_of(row["benchmark"]))
+    ]
+    if philly:
+        legend = {"own": "Terrace, knows no run times", "peer": "orders of the literature"}
+        yield Chart("philly", "Philly: mean completion time (95 of 100 by), s", legend, philly)
     growth = [
         (
             f"{int(size):,} {row['benchmark'].split(' with ')[1].split(',')[0]}",
@@ -124,6 +132,16 @@ def charts(rows: Sequence[Row]) -> Iterator[Chart]:
     if growth:
         title = "CPU time of a cycle that places everything"
         yield Chart("growth", title, {"own": "Terrace"}, growth)
+
+
+def _order_of(benchmark: str) -> str:
+    """Return the order that a line of Philly is about, empty for another line."""
+    _, is_philly, name = benchmark.partition("Philly, mean JCT in seconds: ")
+    return (name.capitalize() if "," in name else name.upper()) if is_philly else ""
+
+
+def _seconds(row: Row) -> str:
+    return f"{row['value']:,.0f} ({row['jct_p95_s']:,.0f})"
 
 
 def _packed(row: Row) -> list[Bar]:

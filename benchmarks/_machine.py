@@ -64,6 +64,14 @@ def calibration() -> dict[str, float]:
     }
 
 
+def peak_mib() -> float:
+    """Return the most memory that this process has had; its parent's does not count."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise SystemExit("/proc/self/status names no VmHWM; memory is measured on Linux only.")
+
+
 def traces_folder(given: Path | None) -> Path:
     """Return the folder of the published traces, named by argument or environment.
 

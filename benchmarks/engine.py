@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import argparse
 import gc
-import resource
 from dataclasses import replace
 
 from benchmarks._clusters import GIB, gang, nodes, occupants, queues, shapes, single, teams
-from benchmarks._machine import Clock, show
+from benchmarks._machine import Clock, peak_mib, show
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.types import CPU, GPU, MEMORY, Queue, Role, Snapshot
 from scheduling.engine.verify import check
@@ -93,7 +92,7 @@ def idle(node_count: int, running: int, pending: int, *, cycles: int) -> dict[st
         "ratio": round(0.050 / p99, 2),
         "reasons": len(result.job_reasons),
         "violations": len(check(snapshot, result)),
-        "memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "memory_mib": round(peak_mib()),
     }
 
 

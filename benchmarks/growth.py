@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import gc
 import math
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchmarks._clusters import GIB, gang, nodes, occupants, queues, shapes, single, teams
-from benchmarks._machine import Clock, show
+from benchmarks._machine import Clock, peak_mib, show
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.types import (
     CPU,
@@ -171,7 +170,7 @@ def peak(node_count: int, running: int) -> float:
         waiting = single(f"new{i}", role, "team000", created=float(i))
         snapshot = Snapshot(1e6 + i, machines, queues(20), (*jobs, waiting), version=i)
         plan(snapshot, DEFAULT_CONFIG, memo=memo)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return peak_mib()
 
 
 def main() -> None:

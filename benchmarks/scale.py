@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+from benchmarks._machine import peak_mib
 from benchmarks._rows import Rows, emit, percentile
 from scheduling.domain import leases
 from scheduling.models import Attempt, Cluster, Job
@@ -120,7 +121,7 @@ def _idle() -> dict[str, object]:
         "cpu_p99_ms": round(percentile(cpu, 99), 1),
         "cpu_median_ms": round(statistics.median(cpu), 1),
         "queries": queries,
-        "memory_mib": round(_peak_bytes() / MIB, 1),
+        "memory_mib": round(peak_mib(), 1),
     }
 
 
@@ -162,12 +163,6 @@ def _started_at() -> float:
     import psutil
 
     return float(psutil.Process().create_time())
-
-
-def _peak_bytes() -> int:
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":
