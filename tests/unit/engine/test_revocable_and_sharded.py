@@ -266,3 +266,34 @@ def test_rescheduling_unloads_busy_nodes(
     outcome = plan(replace(snapshot, nodes=nodes), config(plugin, actions="shuffle"))
 
     assert sorted(e.task for e in outcome.evictions) == expected
+
+
+@pytest.mark.parametrize(
+    ("firm", "place", "count"), [(True, "own", 1), (False, "own", 0), (True, "lent", 0)]
+)
+def test_firm_tasks_take_ordinary_nodes_from_those_that_may_go(
+    firm: bool, place: str, count: int
+) -> None:
+    """`tdm` lets tasks on ordinary nodes give way only to those that must not be evicted."""
+    snapshot = read(f"""
+        nodes  own: gpu=2
+        nodes  lent: gpu=2 label.{tdm.ZONE}=z
+        queue  q:
+        job    q/soft: 2 x gpu=1 min=1 running {place}*2 phase=Running
+        job    q/block: 2 x gpu=1 running {"lent" if place == "own" else "own"}*2 phase=Running
+        job    q/new: 1 x gpu=1 priority=9 {"preemptable=no" if firm else ""}
+    """)
+    snapshot = replace(
+        snapshot,
+        jobs=tuple(
+            replace(job, roles=tuple(replace(r, preemptable=False) for r in job.roles))
+            if job.key == "q/block"
+            else job
+            for job in snapshot.jobs
+        ),
+    )
+    shut = PluginConfig("tdm", {"tdm.revocable-zone.z": "0:00-0:01"})
+
+    found = plan(snapshot, config("gang", "predicates", shut, actions="allocate preempt"))
+
+    assert len(found.evictions) == count
