@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-WIDTH, LABEL, VALUE, BAR, GAP, TOP = 720, 210, 90, 16, 12, 58
+WIDTH, LABEL, VALUE, BAR, GAP, TOP = 720, 210, 110, 16, 12, 58
 STYLE = """
 text{font:13px system-ui,sans-serif;fill:#1b1f24}.t{font-size:15px;font-weight:600}
 .own{fill:#01618E}.peer{fill:#8792A1}.most{fill:#42464F}
@@ -95,7 +95,7 @@ def draw(chart: Chart) -> str:
 def charts(rows: Sequence[Row]) -> Iterator[Chart]:
     """Yield the charts for which there are figures."""
     packing = [
-        (row["benchmark"].removesuffix(": GPUs allocated, %"), _packed(row))
+        (row["benchmark"].removeprefix("openb ").split(": ")[0], _packed(row))
         for row in rows
         if row["benchmark"].startswith("openb ")
     ]
