@@ -119,6 +119,11 @@ BODIES: Mapping[tuple[str, str], Body] = {
     ("delete", "api/v1/webhooks/<uuid:webhook_id>"): seen(),
     ("post", "api/v1/webhooks/<uuid:webhook_id>/secret"): seen(),
     ("post", "ops/look-after/"): NO_RELAY,
+    ("post", "admin/webhooks/<uuid:webhook_id>/act/"): plain(action="off", version="1"),
+    ("post", "changes/<uuid:change_set_id>/act/"): plain(action="validate"),
+    ("post", "cluster/nodes/<str:name>/act/"): plain(action="cordon"),
+    ("post", "jobs/<uuid:job_id>/act/"): plain(action="cancel"),
+    ("post", "queues/<path:name>/act/"): plain(action="close", version="1"),
 }
 """Method and address -> what is sent; nothing to all others."""
 FAULTED = {
