@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.engine.cycle import open_session, plan
+from scheduling.engine import session
+from scheduling.engine.cycle import Memo, open_session, plan
 from scheduling.engine.types import (
     CPU_PERCENT,
     MEASURED_AT,
@@ -24,10 +25,10 @@ GANG = PluginConfig("gang")
 
 def scores(snapshot: Snapshot, plugin: PluginConfig) -> dict[str, float]:
     """Return the scores of the nodes for the last job."""
-    session = open_session(snapshot, Config((), ((plugin,),)))
-    shape = session.tables.rows[snapshot.jobs[-1].key].roles[0].shape
-    total = sum(callback(shape, slice(None)) for callback in session.each("node_order"))
-    return {n: round(float(s), 3) for n, s in zip(session.tables.nodes.names, total, strict=True)}
+    opened = open_session(snapshot, Config((), ((plugin,),)))
+    shape = opened.tables.rows[snapshot.jobs[-1].key].roles[0].shape
+    total = sum(callback(shape, slice(None)) for callback in opened.each("node_order"))
+    return {n: round(float(s), 3) for n, s in zip(opened.tables.nodes.names, total, strict=True)}
 
 
 def measured(text: str, *, started_at: float | None = None) -> Snapshot:
@@ -126,3 +127,33 @@ def test_tasks_with_gpus_may_use_what_is_kept_for_them() -> None:
     plugin = PluginConfig("resource-strategy-fit", {"proportional": json.dumps(stated)})
 
     assert plan(snapshot, Config((ActionConfig("allocate"),), ((GANG, plugin),))).binds
+
+
+SHAPES = "nodes n1 n2 n3: cpu=8 memory=8\nqueue q:\n" + "\n".join(
+    f"job q/j{i}: 1 x cpu={1 + i % 3} memory={1 + i % 2}" for i in range(12)
+)
+
+
+def test_scores_given_up_for_others_are_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the scores of one shape only are kept, every task goes to the same node."""
+    snapshot = read(SHAPES)
+    kept = plan(snapshot)
+    monkeypatch.setattr(session, "MOST_SCORES", 1)
+
+    assert plan(snapshot) == kept
+
+
+def test_what_is_kept_between_cycles_changes_no_plan() -> None:
+    """Jobs come and go, a queue gets a min: with and without a memo the plans are the same."""
+    whole = read(SHAPES)
+    richer = tuple(replace(q, min={"cpu": 4000}) for q in whole.queues)
+    memo = Memo()
+    for jobs, queues in (
+        (whole.jobs[:6], whole.queues),
+        (whole.jobs[:6], whole.queues),
+        (whole.jobs[3:], whole.queues),
+        (whole.jobs, richer),
+    ):
+        snapshot = replace(whole, jobs=jobs, queues=queues)
+
+        assert plan(snapshot, memo=memo) == plan(snapshot)
