@@ -58,6 +58,8 @@ def test_pages_pass_axe_and_fit(site: Site, visit: Open, theme: str, width: int)
     paths = (
         "/ops/",
         "/ops/starts/",
+        "/wall/",
+        "/cluster/?colour=queue",
         "/ops/evictions/",
         "/changes/",
         f"{change}?add=robots",
