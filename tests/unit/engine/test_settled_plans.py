@@ -54,14 +54,18 @@ def sensible_configs(draw: st.DrawFn) -> Config:
 
 
 def leaves_nothing(snapshot: Snapshot, config: Config) -> None:
-    """Assert that a plan on what a plan left starts and evicts nobody, and promises no one else."""
+    """Assert that a plan on what a plan left starts and evicts nobody, and promises no one else.
+
+    Room may be reserved for an overdue job that the first plan tried to start before it looked for
+    room to keep; what was reserved stays.
+    """
     first = plan(snapshot, config)
 
     again = plan(apply_plan(snapshot, first), config)
 
     assert (again.binds, again.evictions) == ((), ())
     assert {p.job for p in again.pipelined} <= {p.job for p in first.pipelined}
-    assert [r.job for r in again.reservations] == [r.job for r in first.reservations]
+    assert {r.job for r in first.reservations} <= {r.job for r in again.reservations}
 
 
 def later(snapshot: Snapshot, config: Config) -> Snapshot:
