@@ -1,4 +1,4 @@
-"""The list of guards: each stands where it says, once, and a few by turns are missed when gone."""
+"""The list of guards: each stands where it says, once, and one by turns is missed when gone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.db import connection
 
 from tests.web.walls.mutants import CHECKOUT, Guard, guards
 
-COUNT = 2
+COUNT = 1
 FEWEST = 40
 
 
@@ -37,7 +37,7 @@ def test_the_list_keeps_up_with_the_code() -> None:
 
 @pytest.mark.django_db
 def test_guards_are_missed_when_they_are_gone() -> None:
-    """Two guards a day are taken away, in processes of their own, and their tests notice."""
+    """One guard a day is taken away, in a process of its own, and its test notices."""
     addresses = {
         "TERRACE_TEST_DATABASE_URL": os.environ["DATABASE_URL"],
         "TERRACE_TEST_REDIS_URL": settings.REDIS_URL,

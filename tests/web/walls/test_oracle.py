@@ -31,7 +31,7 @@ from tests.web.walls.organisations import (
 CHECKS = int(os.environ.get("TERRACE_ORACLE_CHECKS", "0"))
 ONLY = os.environ.get("TERRACE_WALLS_CHANNELS", "")
 """Words that begin the names of the channels to ask, separated by commas; all without it."""
-EXAMPLES = 3
+EXAMPLES = 2
 TOLD_EVERY = 1_000
 SIZES = (8, len(NAMES)) if CHECKS else (2, MOST_UNITS)
 """Fewest and most units: a list of many is asked as quickly as one of few, and checks more."""
