@@ -154,15 +154,17 @@ class Findings:
 
 
 def drawn(seed: int, count: int, *, longest_seconds: float = LONGEST_SECONDS) -> list[Fault]:
-    """Draw the faults; each victim's turn comes before anyone's second.
+    """Draw the faults; each victim's turn comes before anyone's second, each kind's likewise.
 
     How long one lasts is drawn so that 1 to 2 s are as likely as 15 to 30 s.
     """
     dice = random.Random(seed)
     found: list[Fault] = []
+    left: dict[str, list[Kind]] = {victim: [] for victim in VICTIMS}
     while len(found) < count:
         for victim in dice.sample(VICTIMS, len(VICTIMS)):
-            kind = dice.choice(KINDS[victim])
+            left[victim] = left[victim] or dice.sample(KINDS[victim], len(KINDS[victim]))
+            kind = left[victim].pop()
             after = dice.uniform(0.0, LONGEST_BEFORE_SECONDS)
             exponent = dice.uniform(math.log(SHORTEST_SECONDS), math.log(longest_seconds))
             delay = dice.uniform(LEAST_DELAY_SECONDS, MOST_DELAY_SECONDS)
@@ -312,14 +314,14 @@ def _follow(pages: list[OpenPage], api: Api) -> None:
 def _look(struck: Struck, writer: Writer, ledger: Ledger, found: Findings) -> None:
     """Wait until all has ended, and compare what was promised with ledger and database."""
     quiet = time.monotonic()
-    for number in range(MOST_CYCLES):
+    _await_ends(struck, writer.acknowledged, found)
+    found.settled_after_seconds = round(time.monotonic() - quiet, 2)
+    before = set(writer.acknowledged)
+    for number in range(MOST_CYCLES):  # there is room for all of them now
         writer.submit_real(f"last-real-{number}", 0.1)
         writer.submit_simulated(f"last-simulated-{number}", 0.1)
-    for name, job in writer.acknowledged.items():
-        phase = _wait_for_phase(struck.api, job, FINISHED)
-        if phase != "Completed":
-            found.not_completed[name] = phase
-    found.settled_after_seconds = round(time.monotonic() - quiet, 2)
+    last = {name: job for name, job in writer.acknowledged.items() if name not in before}
+    _await_ends(struck, last, found)
     ended = ledger.ended()
     expected = {f"{name}-{index}" for name in writer.real for index in range(REAL_TASKS)}
     facts = json.loads(struck.up.ask(FACTS))  # raises with what `check_invariants` says
@@ -338,6 +340,14 @@ def _look(struck: Struck, writer: Writer, ledger: Ledger, found: Findings) -> No
     found.unknown_attempts = sorted(ledger.attempts() - set(facts["attempts"]))
     found.doubled = facts["doubled"]
     found.late = {name: count for name, count in facts["cycles"].items() if count > MOST_CYCLES}
+
+
+def _await_ends(struck: Struck, jobs: Mapping[str, str], found: Findings) -> None:
+    """Wait until these jobs have finished, and note those that did not complete."""
+    for name, job in jobs.items():
+        phase = _wait_for_phase(struck.api, job, FINISHED)
+        if phase != "Completed":
+            found.not_completed[name] = phase
 
 
 def _look_at_pages(struck: Struck, pages: list[OpenPage], found: Findings) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.process import chaos
 from tests.process.struck import LINKS, Struck
 
-SEED = 58_749
+SEED = 107_640
 """Its first ten faults are of all six kinds, and kill agent, loops, Redis and PostgreSQL."""
 
 FAULTS = 10
@@ -24,13 +24,15 @@ def struck() -> Iterator[Struck]:
 
 
 def test_seed_repeats_the_faults_and_every_victim_has_its_turn() -> None:
-    """The same seed draws the same faults; a round strikes each victim once."""
+    """The same seed draws the same faults; each victim and each kind has its turn."""
     faults = chaos.drawn(SEED, 4 * len(chaos.VICTIMS))
 
     assert chaos.drawn(SEED, FAULTS) == faults[:FAULTS]
     assert chaos.drawn(SEED + 1, len(faults)) != faults
     assert {one.victim for one in faults[: len(chaos.VICTIMS)]} == set(chaos.VICTIMS)
     assert {one.kind for one in faults} == set(chaos.Kind)
+    struck = {(one.victim, one.kind) for one in chaos.drawn(SEED, 3 * len(chaos.VICTIMS))}
+    assert struck == {(victim, kind) for victim, kinds in chaos.KINDS.items() for kind in kinds}
     lasting = [one.lasts_seconds for one in faults if one.kind not in chaos.AT_ONCE]
     assert min(lasting) >= 1
     assert 10 < max(lasting) <= 30
