@@ -66,7 +66,8 @@ def test_made_up_requests_are_answered(label: str, site: Site, as_user: As) -> N
     def check(case: Any) -> None:
         reply = _send(root, case)
         assert reply.status_code in listed, (reply.status_code, case.as_curl_command())
-        if reply.status_code not in ALWAYS:
+        is_endless = getattr(reply, "is_async", False)  # a stream of events has tests of its own
+        if reply.status_code not in ALWAYS and not is_endless:
             checks = CHECKS if reply.status_code != TOO_LARGE else CHECKS[:-2]
             case.validate_response(_as_response(case, reply), checks=checks)
         if label not in FOR_ALL and reply.status_code != NOT_FOUND:
