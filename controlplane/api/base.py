@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import cached_property
 from rest_framework.authentication import SessionAuthentication
-from rest_framework.exceptions import APIException
+from rest_framework.exceptions import APIException, ParseError
 from rest_framework.permissions import IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -52,8 +52,11 @@ class ApiView(APIView):
         return api_request
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """Refuse a body that is too large before it is read."""
+        """Refuse a body that is too large before it is read, and what no column can hold."""
         super().initial(request, *args, **kwargs)
+        for name, values in request.query_params.lists():
+            if any("\0" in value for value in values):
+                raise ParseError(f"“{name[:40]}” holds NUL, which no text here does; leave it out.")
         length = request.META.get("CONTENT_LENGTH") or "0"
         if not length.isdecimal() or int(length) > self.largest_body:
             detail = f"The body has {length} bytes; {self.largest_body} are read here."

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
+from django.core.exceptions import BadRequest
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
@@ -102,6 +103,8 @@ def page(
     welcomed = login_required(checked)
 
     def asked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if any("\0" in value for _name, values in request.GET.lists() for value in values):
+            raise BadRequest("NUL in the address")  # no column holds it, and no browser sends it
         # A redirect would be followed, and the page to sign in put into the part asked for.
         is_part = request.headers.get("HX-Request") == "true"
         if is_part and not request.user.is_authenticated:

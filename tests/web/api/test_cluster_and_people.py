@@ -183,6 +183,15 @@ def test_a_word_that_is_no_choice_is_refused(site: Site, as_user: As, path: str,
     ]
 
 
+@pytest.mark.parametrize("query", ["nodes?cluster=%00", "jobs?queue=a%00", "grants?user=%00"])
+def test_what_no_column_holds_is_refused(site: Site, as_user: As, query: str) -> None:
+    """NUL in a filter is a fault of the request, told as such, and not one of the server."""
+    reply = as_user(site.people.root).get(f"/api/v1/{query}")
+
+    assert reply.status_code == 400
+    assert "NUL" in reply.json()["detail"]
+
+
 def test_expiry_beyond_the_longest_is_refused(site: Site, as_user: As) -> None:
     """A token lives a bounded time."""
     far = (datetime.now(UTC) + timedelta(days=4000)).isoformat()

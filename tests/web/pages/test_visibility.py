@@ -100,6 +100,12 @@ def test_counters_count_only_what_is_visible(site: Site, browse: Browse) -> None
     assert [count["waiting"] for count in counts] == [1, 1, 2]
 
 
+@pytest.mark.parametrize("path", ["/jobs/?q=%00", "/palette/?q=a%00", "/admin/people/?name=%00"])
+def test_what_no_column_holds_is_a_bad_request(site: Site, browse: Browse, path: str) -> None:
+    """NUL in an address is a fault of whoever made it, and not one of the server."""
+    assert browse(site.people.root).get(path).status_code == 400
+
+
 def test_queue_page_is_hidden_from_another_tenant(site: Site, browse: Browse) -> None:
     """A queue's page is 404 for a person of another tenant."""
     people = site.people
