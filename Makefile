@@ -15,9 +15,12 @@ up: ## Run Terrace on this machine until Ctrl-C; prints the address and the firs
 	@$(SETUP) run
 	@exec $(PYTHON_IN) manage.py up
 
+# Whole runs wait for half of their time: two processes, each with servers of its own, share the files.
+WORKERS ?= 2
+
 test: ## Run all tests: unit, meta, db, web, process, browser.
 	@$(SETUP) dev browser
-	@$(PYTHON_IN) -m pytest $(TESTS)
+	@$(PYTHON_IN) -m pytest $(or $(TESTS),--numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder)
 
 lint: ## Check format, types, imports, migrations, templates, scripts and styles.
 	@$(SETUP) dev scripts
