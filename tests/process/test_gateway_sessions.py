@@ -311,7 +311,9 @@ def test_join_with_nonsense(gateway: GatewayProcess, body: bytes, status: int, c
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-@pytest.mark.parametrize("path", ["/agent/v1/files/x", f"/agent/v1/files/{uuid4()}"])
+@pytest.mark.parametrize(
+    "path", ["/agent/v1/files/x", f"/agent/v1/files/{uuid4()}"], ids=["no id", "unknown"]
+)
 def test_file_that_is_not_for_the_node(raw: RawNode, path: str) -> None:
     """A file is served to a node that runs a task of its job, and is not there for others."""
     url = f"{raw.gateway.url}{path}"

@@ -267,7 +267,9 @@ def test_altered_ciphertext_does_not_open(people: People) -> None:
         opened(secret)
 
 
-@pytest.mark.parametrize("text", ["short", "not base64!", f"{new_key()},x"])
+@pytest.mark.parametrize(
+    "text", ["short", "not base64!", f"{new_key()},x"], ids=["short", "no base64", "second short"]
+)
 def test_wrong_key_is_refused_without_being_shown(text: str) -> None:
     """The message counts keys and shows none."""
     with pytest.raises(UnusableKeyError) as error:
