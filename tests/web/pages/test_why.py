@@ -110,7 +110,7 @@ def test_part_plans_the_cluster_as_it_is_now(site: Site, browse: Browse, waiting
     assert "<html" in whole.content.decode()
     assert LATER not in text
     assert "1 node" in text
-    kinds = [code for code, _params in part.context["changes"]]
+    kinds = [one.code for one in part.context["changes"]]
     assert kinds == ["change_lower_min"]
 
 
@@ -164,7 +164,7 @@ def test_why_is_answered_beside_a_job_that_breaks_planning(
     again = browse(site.people.bob).get(f"/jobs/{waiting.id}/why/now/")
     own = browse(site.people.charlie).get(f"/jobs/{poison.id}/why/now/")
 
-    assert [code for code, _params in kept.context["changes"]] == ["change_lower_min"]
+    assert [one.code for one in kept.context["changes"]] == ["change_lower_min"]
     assert again.context["changes"] == kept.context["changes"]
     assert (own.status_code, own.context["ladder"].rungs) == (200, ())
 
