@@ -1,9 +1,9 @@
 """Status reports to committed rows: `python -m benchmarks reports`.
 
 100 nodes report that tasks start, run and end, in frames as agents send them; what the gateway does
-with them is done here in one thread: decode, check, translate, write, commit. Prints one JSON
-object: reports a second, and the CPU time of one in this process and in PostgreSQL. Uses an empty
-database named by DATABASE_URL, which it migrates and fills.
+with them is done here: one thread decodes, checks and translates, another writes and commits what
+came before. Prints one JSON object: reports a second, and the CPU time of one in this process and
+in PostgreSQL. Uses an empty database named by DATABASE_URL, which it migrates and fills.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 import argparse
 import time
 from collections import defaultdict
+from concurrent.futures import Future, ThreadPoolExecutor
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, connections
 
 from benchmarks import _web
 from benchmarks._machine import calibration
@@ -21,6 +22,7 @@ from benchmarks._rows import Rows, emit
 from scheduling.models import Attempt, History
 from worker import protocol
 from worker.gateway import border, translation
+from worker.gateway.collector import BATCH_REPORTS
 from worker.protocol import AttemptReport, Report
 
 MUST_A_SECOND = 5_000.0
@@ -36,7 +38,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--jobs", type=int, default=200, help="jobs of 50 tasks")
-    parser.add_argument("--at-once", type=int, default=20, help="frames that one commit takes")
+    parser.add_argument(
+        "--at-once",
+        type=int,
+        default=BATCH_REPORTS,
+        help="frames that one commit takes; a busy gateway's as many as it may",
+    )
     given = parser.parse_args()
     rows = Rows()
     rows.add_nodes(given.nodes)
@@ -65,17 +72,24 @@ def main() -> None:
 
 
 def _record(sent: list[tuple[UUID, str]], at_once: int) -> int:
-    """Write the frames, so many in one transaction; return how many reports they had."""
+    """Write the frames, so many in one transaction; return how many reports they had.
+
+    As in the gateway one thread reads frames while another writes those before them.
+    """
     reports = 0
-    for first in range(0, len(sent), at_once):
-        batch = []
-        for node_id, text in sent[first : first + at_once]:
-            report = protocol.decode(text)
-            assert isinstance(report, Report)  # noqa: S101 -- this very program wrote it
-            batch.append(translation.frame(node_id, "benchmark", report))
-            reports += len(report.attempts)
-        if None in border.record(batch):
+    written: list[Future[list[int | None]]] = []
+    with ThreadPoolExecutor(max_workers=1) as writer:
+        for first in range(0, len(sent), at_once):
+            batch = []
+            for node_id, text in sent[first : first + at_once]:
+                report = protocol.decode(text)
+                assert isinstance(report, Report)  # noqa: S101 -- this very program wrote it
+                batch.append(translation.frame(node_id, "benchmark", report))
+                reports += len(report.attempts)
+            written.append(writer.submit(border.record, batch))
+        if any(None in one.result() for one in written):
             raise SystemExit("a session was not taken for current")
+        writer.submit(connections.close_all).result()
     return reports
 
 
