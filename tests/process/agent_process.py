@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.process.fake_gateway import FakeGateway, wait_for, write_identity
+from tests.process.fake_gateway import NODE, FakeGateway, wait_for, write_identity
 from worker.shim import processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,12 +30,31 @@ class AgentUnderTest:
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
         self._fake: FakeGateway | None = None
+        self._turn: int | None = None
 
     def belongs_to(self, gateway: FakeGateway) -> AgentUnderTest:
         """Make it a node of the smallest gateway; starting then waits for its session."""
         self._fake = gateway
+        self._await_turn()
         write_identity(self.data, gateway.url)
         return self
+
+    def _await_turn(self) -> None:
+        """Wait for agents of other runs of the tests: control groups are named by attempts.
+
+        The smallest gateway calls them `a1`, `a2`, where a real one draws names.
+        """
+        if not _turns:
+            path = Path(tempfile.gettempdir()) / "terrace-agent-tests.lock"
+            self._turn = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
+            fcntl.flock(self._turn, fcntl.LOCK_EX)
+            _turns.append(self)
+
+    def _end_turn(self) -> None:
+        if self._turn is not None:
+            os.close(self._turn)
+            self._turn = None
+            _turns.remove(self)
 
     def join_with(self, url: str, token_file: Path) -> None:
         """Join the real gateway at the first start."""
@@ -88,7 +108,7 @@ class AgentUnderTest:
 
     def processes_of(self, attempt: str) -> dict[int, int]:
         """Return the living processes with the attempt's marker, but for its shim."""
-        found = processes.marked("node-test").get(attempt, {})
+        found = processes.marked(NODE).get(attempt, {})
         return {
             pid: started
             for pid, started in found.items()
@@ -131,11 +151,16 @@ class AgentUnderTest:
     def clean_up(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
-        for attempt, found in processes.marked("node-test").items():
+        for attempt, found in processes.marked(NODE).items():
             if (self.data / "attempts" / attempt).exists():
                 for pid, started in found.items():
                     processes.send(pid, started, signal.SIGKILL)
         shutil.rmtree(self.data, ignore_errors=True)
+        self._end_turn()
+
+
+_turns: list[AgentUnderTest] = []
+"""The agent of this run that waited for the others, as long as it is used."""
 
 
 def command_line(pid: int) -> bytes:

@@ -10,6 +10,7 @@ import base64
 import http
 import itertools
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -32,6 +33,8 @@ from worker.protocol import (
     Welcome,
 )
 
+NODE = f"node-test-{os.getpid()}"
+"""A name of this run: an agent ends what is left of its node, and runs may go side by side."""
 CREDENTIAL = "test-credential"
 T = TypeVar("T")
 
@@ -219,5 +222,5 @@ def wait_for(condition: Callable[[], T | None], seconds: float = 20.0) -> T:
 def write_identity(data: Any, url: str) -> None:
     """Make the data folder look as after a join."""
     path = data / "node.json"
-    path.write_text(json.dumps({"server": url, "node": "node-test", "credential": CREDENTIAL}))
+    path.write_text(json.dumps({"server": url, "node": NODE, "credential": CREDENTIAL}))
     path.chmod(0o600)

@@ -276,15 +276,15 @@ def test_folders_below_a_barred_one(gateway: FakeGateway) -> None:
         (Path(barred) / "secret").write_text("secret")
         (Path(barred) / "secret").chmod(0o644)
         agent = AgentUnderTest(parent=Path(barred)).belongs_to(gateway)
-        agent.start()
-        script = (
-            f"pwd > $TERRACE_OUTPUT/x && python -c 'print(1)' && ls {barred} && cat {barred}/secret"
-        )
-        gateway.launch("a1", ["sh", "-c", script], runtime="python")
-        ended = gateway.wait_for_state("a1", "Exited")
-        wait_for(lambda: gateway.output("a1", "stderr"))
-        shown = gateway.output("a1")
-        agent.clean_up()
+        try:
+            agent.start()
+            script = f"pwd > $TERRACE_OUTPUT/x && python -c 'print(1)' && ls {barred} && cat {barred}/secret"
+            gateway.launch("a1", ["sh", "-c", script], runtime="python")
+            ended = gateway.wait_for_state("a1", "Exited")
+            wait_for(lambda: gateway.output("a1", "stderr"))
+            shown = gateway.output("a1")
+        finally:
+            agent.clean_up()
 
     assert shown == f"1\n{agent.data.name}\n".encode()
     assert ended.exit_code == 1
