@@ -278,7 +278,8 @@ def test_folders_below_a_barred_one(gateway: FakeGateway) -> None:
         agent = AgentUnderTest(parent=Path(barred)).belongs_to(gateway)
         try:
             agent.start()
-            script = f"pwd > $TERRACE_OUTPUT/x && python -c 'print(1)' && ls {barred} && cat {barred}/secret"
+            steps = ("pwd > $TERRACE_OUTPUT/x", "python -c 'print(1)'", f"ls {barred}")
+            script = " && ".join((*steps, f"cat {barred}/secret"))
             gateway.launch("a1", ["sh", "-c", script], runtime="python")
             ended = gateway.wait_for_state("a1", "Exited")
             wait_for(lambda: gateway.output("a1", "stderr"))
