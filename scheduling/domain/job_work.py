@@ -18,6 +18,7 @@ from scheduling.domain.lifecycle_views import (
     delayed_view,
     has_policies,
     job_view,
+    task_counts,
     task_view,
 )
 from scheduling.domain.transition_rows import (
@@ -335,7 +336,7 @@ class JobWork:
                 self._view,
                 phase=JobPhase(self.job.phase),
                 roles=tuple(
-                    replace(view, counts=_counts(role))
+                    replace(view, counts=task_counts(role))
                     for view, role in zip(self._view.roles, roles, strict=True)
                 ),
             )
@@ -620,16 +621,4 @@ def has_pending_policy(view: values.JobView) -> bool:
         policy.timeout_seconds is not None
         and (PolicyEvent.POD_PENDING in policy.events or PolicyEvent.ANY in policy.events)
         for policy in every
-    )
-
-
-def _counts(role: Role) -> values.TaskCounts:
-    return values.TaskCounts(
-        pending=role.tasks_pending,
-        launching=role.tasks_starting,
-        running=role.tasks_running,
-        ready=role.tasks_running,
-        stopping=role.tasks_stopping,
-        succeeded=role.tasks_succeeded,
-        failed=role.tasks_failed,
     )

@@ -66,15 +66,20 @@ def _role_view(role: Role, spec: Mapping[str, Any]) -> RoleView:
         partition_size=partition.get("partition_size", 0),
         depends_on=tuple(depends_on.get("names", ())),
         depends_on_any=depends_on.get("iteration") == "any",
-        counts=TaskCounts(
-            pending=role.tasks_pending,
-            launching=role.tasks_starting,
-            running=role.tasks_running,
-            ready=role.tasks_running,
-            stopping=role.tasks_stopping,
-            succeeded=role.tasks_succeeded,
-            failed=role.tasks_failed,
-        ),
+        counts=task_counts(role),
+    )
+
+
+def task_counts(role: Role) -> TaskCounts:
+    """Return a role's counters as its row has them now."""
+    return TaskCounts(
+        pending=role.tasks_pending,
+        launching=role.tasks_starting,
+        running=role.tasks_running,
+        ready=role.tasks_running,
+        stopping=role.tasks_stopping,
+        succeeded=role.tasks_succeeded,
+        failed=role.tasks_failed,
     )
 
 
