@@ -23,7 +23,6 @@ from scheduling.domain.queue_changes import (
 )
 from scheduling.models import ChangeItem, ChangeSet, Queue
 from scheduling.models.change_set import ChangeSetState as State
-from tenants.domain import audit
 from tenants.domain.access import Actor
 from tenants.domain.errors import Conflict, Invalid, NotFound, Problem
 from tenants.models import OrgUnit
@@ -179,31 +178,10 @@ def step(deed: Deed, row: ChangeSet, end: State, action: str, **more: Any) -> No
     """Write the next state and the audit row of the step."""
     before, row.state = row.state, end
     save(row)
-    record(deed, action, row, {"state": before}, {"state": end, **more})
+    deed.record(action, row, {"state": before}, {"state": end, **more})
 
 
 def save(row: ChangeSet) -> None:
     """Write the row as its next version."""
     row.version += 1
     row.save()
-
-
-def record(
-    deed: Deed,
-    action: str,
-    row: ChangeSet,
-    before: Mapping[str, Any] | None,
-    after: Mapping[str, Any] | None,
-) -> None:
-    """Write the audit row of a step."""
-    audit.record(
-        actor=deed.actor,
-        action=action,
-        subject=row,
-        before=before,
-        after=after,
-        unit=row.unit,
-        now=deed.now,
-        reason=deed.reason,
-        request_id=deed.request_id,
-    )

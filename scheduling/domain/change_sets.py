@@ -29,7 +29,6 @@ from scheduling.domain.change_set_rows import (
     item_of,
     items_of,
     lock,
-    record,
     require_right,
     require_state,
     rows,
@@ -109,7 +108,7 @@ def create(  # noqa: PLR0913 - by keyword
         items = items_of(deed, row, edits)
         row.save(force_insert=True)
         ChangeItem.objects.bulk_create(items)
-        record(deed, "change_set.create", row, None, {"title": row.title, **wanted_by(items)})
+        deed.record("change_set.create", row, None, {"title": row.title, **wanted_by(items)})
     return row
 
 
@@ -153,7 +152,7 @@ def edit(  # noqa: PLR0913 - by keyword
         after = {"title": row.title, "reason": row.reason, **wanted_by(items)}
         save(row)
         if before != after:
-            record(deed, "change_set.edit", row, before, after)
+            deed.record("change_set.edit", row, before, after)
     return row
 
 
@@ -172,7 +171,7 @@ def discard(
         items = list(row.items.all())
         require_right(actor, row, items)
         before = {"title": row.title, "state": row.state, **wanted_by(items)}
-        record(Deed(actor, now, "", request_id), "change_set.discard", row, before, None)
+        Deed(actor, now, "", request_id).record("change_set.discard", row, before, None)
         row.delete()
 
 
@@ -491,7 +490,7 @@ def _reverting(
             made.append(item_of(row, queue, queue.version, seen_of(queue), left))
     ChangeItem.objects.bulk_create(made)
     after = {"title": row.title, "reverts": str(original.id), **wanted_by(made)}
-    record(deed, "change_set.create", row, None, after)
+    deed.record("change_set.create", row, None, after)
     return row, is_contested
 
 

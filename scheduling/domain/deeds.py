@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
+from scheduling.models import ChangeSet, Queue
+from tenants.domain import audit
 from tenants.domain.access import Actor
 
 
@@ -16,3 +20,23 @@ class Deed:
     now: datetime
     reason: str = ""
     request_id: str = ""
+
+    def record(
+        self,
+        action: str,
+        subject: Queue | ChangeSet,
+        before: Mapping[str, Any] | None,
+        after: Mapping[str, Any] | None,
+    ) -> None:
+        """Write the audit row of something that belongs to an org unit; as `audit.record`."""
+        audit.record(
+            actor=self.actor,
+            action=action,
+            subject=subject,
+            before=before,
+            after=after,
+            unit=subject.unit,
+            now=self.now,
+            reason=self.reason,
+            request_id=self.request_id,
+        )

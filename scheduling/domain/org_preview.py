@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from allauth.mfa.models import Authenticator
@@ -189,7 +189,27 @@ def apply_unit_change(deed: Deed, wanted: UnitRequest) -> OrgUnit:
     Raises:
         NotFound, Denied, Invalid, Conflict: as the function that makes it.
     """
-    common = {
+    unit_id, version = wanted.unit_id, wanted.expected_version
+    match wanted.change:
+        case UnitChange.RENAME:
+            return org.rename_unit(**_given(deed, wanted), name=wanted.name)
+        case UnitChange.MOVE:
+            return unit_queues.move_unit(
+                deed=deed, unit_id=unit_id, expected_version=version, parent_id=_target(wanted)
+            )
+        case UnitChange.MERGE:
+            return unit_queues.merge_unit(
+                deed=deed, unit_id=unit_id, expected_version=version, into_id=_target(wanted)
+            )
+        case UnitChange.ARCHIVE:
+            return unit_queues.archive_unit(deed=deed, unit_id=unit_id, expected_version=version)
+        case UnitChange.RESTORE:
+            return org.restore_unit(**_given(deed, wanted))
+
+
+def _given(deed: Deed, wanted: UnitRequest) -> dict[str, Any]:
+    """Return what functions of `org` want to know besides."""
+    return {
         "actor": deed.actor,
         "unit_id": wanted.unit_id,
         "expected_version": wanted.expected_version,
@@ -197,17 +217,6 @@ def apply_unit_change(deed: Deed, wanted: UnitRequest) -> OrgUnit:
         "reason": deed.reason,
         "request_id": deed.request_id,
     }
-    match wanted.change:
-        case UnitChange.RENAME:
-            return org.rename_unit(**common, name=wanted.name)  # type: ignore[arg-type]  # by name
-        case UnitChange.MOVE:
-            return unit_queues.move_unit(**common, parent_id=_target(wanted))  # type: ignore[arg-type]  # by name
-        case UnitChange.MERGE:
-            return unit_queues.merge_unit(**common, into_id=_target(wanted))  # type: ignore[arg-type]  # by name
-        case UnitChange.ARCHIVE:
-            return unit_queues.archive_unit(**common)  # type: ignore[arg-type]  # by name
-        case UnitChange.RESTORE:
-            return org.restore_unit(**common)  # type: ignore[arg-type]  # by name
 
 
 def preview_unit(*, deed: Deed, wanted: UnitRequest) -> UnitEffect:

@@ -23,7 +23,7 @@ from scheduling.lifecycle.table import QueueAction
 from scheduling.models import JobCount, Queue, QueueClosure
 from scheduling.models.job import FINISHED_PHASES
 from scheduling.models.queue import QueueState
-from tenants.domain import access, audit, notify, outbox
+from tenants.domain import access, notify, outbox
 from tenants.domain.access import Actor, Verb
 from tenants.domain.errors import Conflict
 from tenants.models import OrgClosure, OrgUnit
@@ -214,17 +214,9 @@ def record(
     after: Mapping[str, Any] | None,
 ) -> None:
     """Write the audit row; the version in `after` lets a stale edit be held against its past."""
-    audit.record(
-        actor=deed.actor,
-        action=action,
-        subject=queue,
-        before=before,
-        after=None if after is None else {**after, "version": queue.version},
-        unit=queue.unit,
-        now=deed.now,
-        reason=deed.reason,
-        request_id=deed.request_id,
-    )
+    if after is not None:
+        after = {**after, "version": queue.version}
+    deed.record(action, queue, before, after)
 
 
 def announce(queues: Sequence[Queue], now: datetime) -> None:

@@ -7,7 +7,6 @@ the change of the unit itself.
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 from uuid import UUID
 
 from django.db import IntegrityError, transaction
@@ -38,20 +37,17 @@ from scheduling.lifecycle.table import QueueAction
 from scheduling.models import Job, Queue
 from scheduling.models.queue import QueueState
 from tenants.domain import access, grants, org
-from tenants.domain.access import Actor, Verb
+from tenants.domain.access import Verb
 from tenants.domain.errors import Conflict
 from tenants.models import OrgClosure, OrgUnit
 
 
-def move_unit(  # noqa: PLR0913 - by keyword
+def move_unit(
     *,
-    actor: Actor,
+    deed: Deed,
     unit_id: UUID,
     parent_id: UUID,
     expected_version: int,
-    now: datetime,
-    reason: str = "",
-    request_id: str = "",
 ) -> OrgUnit:
     """Move an org unit, and its queues in every cluster below those of its new place.
 
@@ -63,29 +59,26 @@ def move_unit(  # noqa: PLR0913 - by keyword
     """
     with transaction.atomic():
         unit = org.move_unit(
-            actor=actor,
+            actor=deed.actor,
             unit_id=unit_id,
             parent_id=parent_id,
             expected_version=expected_version,
-            now=now,
-            reason=reason,
-            request_id=request_id,
+            now=deed.now,
+            reason=deed.reason,
+            request_id=deed.request_id,
         )
         inside = _inside(unit)
         clusters = Queue.objects.filter(unit__in=inside).values_list("cluster_id", flat=True)
         for cluster_id in sorted(set(clusters)):
-            _move_queues(Deed(actor, now, reason, request_id), cluster_id, unit, inside)
+            _move_queues(deed, cluster_id, unit, inside)
     return unit
 
 
 def archive_unit(
     *,
-    actor: Actor,
+    deed: Deed,
     unit_id: UUID,
     expected_version: int,
-    now: datetime,
-    reason: str = "",
-    request_id: str = "",
 ) -> OrgUnit:
     """Retire an org unit once its queues are closed and their jobs have ended.
 
@@ -95,12 +88,12 @@ def archive_unit(
     """
     with transaction.atomic():
         unit = org.archive_unit(
-            actor=actor,
+            actor=deed.actor,
             unit_id=unit_id,
             expected_version=expected_version,
-            now=now,
-            reason=reason,
-            request_id=request_id,
+            now=deed.now,
+            reason=deed.reason,
+            request_id=deed.request_id,
         )
         in_use = Queue.objects.filter(unit=unit).exclude(state=QueueState.CLOSED).first()
         if in_use is not None:
@@ -109,15 +102,12 @@ def archive_unit(
     return unit
 
 
-def merge_unit(  # noqa: PLR0913 - by keyword
+def merge_unit(
     *,
-    actor: Actor,
+    deed: Deed,
     unit_id: UUID,
     into_id: UUID,
     expected_version: int,
-    now: datetime,
-    reason: str = "",
-    request_id: str = "",
 ) -> OrgUnit:
     """Put all that a unit has into another of its tenant and archive it; return the other.
 
@@ -132,53 +122,39 @@ def merge_unit(  # noqa: PLR0913 - by keyword
             would break a rule.
         Conflict: the unit was changed since, the other is archived, or a queue still has jobs.
     """
-    deed = Deed(actor, now, reason, request_id)
     with transaction.atomic():
         unit, into = org.units_to_merge(
-            actor=actor, unit_id=unit_id, into_id=into_id, expected_version=expected_version
+            actor=deed.actor, unit_id=unit_id, into_id=into_id, expected_version=expected_version
         )
         given = grants.repeat_grants(
-            actor=actor,
+            actor=deed.actor,
             from_unit=unit,
             to_unit=into,
-            now=now,
-            reason=reason,
-            request_id=request_id,
+            now=deed.now,
+            reason=deed.reason,
+            request_id=deed.request_id,
         )
         handed_over = _hand_over_queues(deed, unit, into)
         moved = list(unit.children.order_by("name", "id"))
         for child in moved:
             move_unit(
-                actor=actor,
-                unit_id=child.id,
-                parent_id=into.id,
-                expected_version=child.version,
-                now=now,
-                reason=reason,
-                request_id=request_id,
+                deed=deed, unit_id=child.id, parent_id=into.id, expected_version=child.version
             )
         _give_up_queues(deed, unit)
         org.record_merge(
-            actor=actor,
+            actor=deed.actor,
             unit=unit,
             into=into,
-            now=now,
+            now=deed.now,
             parts={
                 "units": [child.name for child in moved],
                 "queues": handed_over,
                 "grants": [str(grant.id) for grant in given],
             },
-            reason=reason,
-            request_id=request_id,
+            reason=deed.reason,
+            request_id=deed.request_id,
         )
-        archive_unit(
-            actor=actor,
-            unit_id=unit.id,
-            expected_version=unit.version,
-            now=now,
-            reason=reason,
-            request_id=request_id,
-        )
+        archive_unit(deed=deed, unit_id=unit.id, expected_version=unit.version)
     return into
 
 

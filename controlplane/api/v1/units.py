@@ -74,6 +74,9 @@ class UnitView(ApiView):
         require(self.actor, Verb.ORG_READ, unit_id, what="org unit")
         return OrgUnit.objects.get(id=unit_id)
 
+    def _deed(self, reason: str = "") -> Deed:
+        return Deed(self.actor, self.now, reason, self.request_id)
+
     def reply(self, unit: OrgUnit, status: int = 200) -> Response:
         """Answer with a unit and its entity tag."""
         headers = {"ETag": etag.tag(unit.version)}
@@ -138,22 +141,16 @@ class UnitDetailView(UnitView):
         """Rename, move, archive or restore a unit; its queues move along."""
         wanted = self.read(UnitPatchIn)
         self.load(unit_id)
-        given: dict[str, Any] = {
-            "actor": self.actor,
-            "unit_id": unit_id,
-            "expected_version": etag.required_version(request),
-            "now": self.now,
-            "reason": wanted["reason"],
-            "request_id": self.request_id,
-        }
+        version = etag.required_version(request)
         if "name" in wanted:
-            unit = org.rename_unit(**given, name=wanted["name"])
+            asked = UnitRequest(UnitChange.RENAME, unit_id, version, name=wanted["name"])
         elif "parent_id" in wanted:
-            unit = unit_queues.move_unit(**given, parent_id=wanted["parent_id"])
+            asked = UnitRequest(UnitChange.MOVE, unit_id, version, target_id=wanted["parent_id"])
         elif wanted["is_archived"]:
-            unit = unit_queues.archive_unit(**given)
+            asked = UnitRequest(UnitChange.ARCHIVE, unit_id, version)
         else:
-            unit = org.restore_unit(**given)
+            asked = UnitRequest(UnitChange.RESTORE, unit_id, version)
+        unit = org_preview.apply_unit_change(self._deed(wanted["reason"]), asked)
         return self.reply(unit)
 
 
@@ -220,7 +217,7 @@ class UnitPreviewView(UnitView):
         wanted = self.read(UnitPreviewIn)
         unit = self.load(unit_id)
         effect = org_preview.preview_unit(
-            deed=Deed(self.actor, self.now, request_id=self.request_id),
+            deed=self._deed(),
             wanted=UnitRequest(
                 change=UnitChange(wanted["change"]),
                 unit_id=unit_id,
@@ -256,13 +253,10 @@ class UnitMergeView(UnitView):
 
         def merge() -> tuple[int, dict[str, Any]]:
             into = unit_queues.merge_unit(
-                actor=self.actor,
+                deed=self._deed(wanted["reason"]),
                 unit_id=unit_id,
                 into_id=wanted["into_id"],
                 expected_version=version,
-                now=self.now,
-                reason=wanted["reason"],
-                request_id=self.request_id,
             )
             return 200, dict(UnitOut(into).data)
 

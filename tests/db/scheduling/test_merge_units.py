@@ -3,6 +3,7 @@
 import pytest
 
 from scheduling.domain import unit_queues
+from scheduling.domain.deeds import Deed
 from scheduling.models import Job, Queue
 from tenants.domain.errors import Conflict, Denied, DomainError, Invalid, NotFound
 from tenants.models import AuditRow, Grant, GrantRole, OrgClosure, OrgUnit, User
@@ -21,12 +22,10 @@ def tree(people: People) -> Queues:
 def merge(people: People, who: str, unit: OrgUnit, into: OrgUnit) -> OrgUnit:
     """Merge as somebody."""
     return unit_queues.merge_unit(
-        actor=people.actor(getattr(people, who)),
+        deed=Deed(people.actor(getattr(people, who)), NOW, "one team now"),
         unit_id=unit.id,
         into_id=into.id,
         expected_version=unit.version,
-        now=NOW,
-        reason="one team now",
     )
 
 

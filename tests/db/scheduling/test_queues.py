@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 
 from scheduling.domain import queue_rows, queues, unit_queues
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queue_changes import QueueDifference, QueueEdit, QueueNumbers
 from scheduling.models import Cluster, Job, Queue, QueueClosure
 from tenants.domain import notify
@@ -595,11 +596,10 @@ def move(people: People, who: str, unit: OrgUnit, parent: OrgUnit) -> OrgUnit:
     unit.refresh_from_db()
     user: User = getattr(people, who)
     return unit_queues.move_unit(
-        actor=people.actor(user),
+        deed=Deed(people.actor(user), NOW),
         unit_id=unit.id,
         parent_id=parent.id,
         expected_version=unit.version,
-        now=NOW,
     )
 
 
@@ -649,7 +649,7 @@ def test_archive_after_the_queues(people: People, tree: Queues) -> None:
 
     def archive() -> OrgUnit:
         return unit_queues.archive_unit(
-            actor=people.actor(people.alice), unit_id=people.robots.id, expected_version=1, now=NOW
+            deed=Deed(people.actor(people.alice), NOW), unit_id=people.robots.id, expected_version=1
         )
 
     for _ in range(2):  # open first, then closing

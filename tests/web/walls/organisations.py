@@ -10,6 +10,7 @@ from django.db import connection
 from hypothesis import strategies as st
 
 from scheduling.domain import change_sets, unit_queues
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.models import (
     History,
@@ -166,11 +167,10 @@ def _move(built: Built, unit: int, parent: int, now: datetime) -> None:
         return
     row = OrgUnit.objects.get(id=built.units[unit].id)
     unit_queues.move_unit(
-        actor=SYSTEM,
+        deed=Deed(SYSTEM, now),
         unit_id=row.id,
         parent_id=built.units[parent].id,
         expected_version=row.version,
-        now=now,
     )
     built.parents[unit] = parent
 
