@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.factories.ears import Ears
 from worker.agent.attempts import new_attempt, read_launch, store_launch
 from worker.agent.config import AgentConfig, Runtime, RuntimeKind
 from worker.agent.folders import NodeFolders
@@ -15,21 +16,10 @@ from worker.agent.host import HostMachine
 from worker.agent.identity import Identity
 from worker.agent.preparing import Preparer
 from worker.agent.users import TaskUsers
-from worker.protocol import AttemptReport, Launch
+from worker.protocol import Launch
 from worker.shim import linux, records
 
 ENDED = {"at": 2.0, "exit_code": 0, "signal": None, "is_oom": False, "reason": "", "message": ""}
-
-
-class Ears:
-    """Hears what the machine reports."""
-
-    def __init__(self) -> None:
-        self.reports: list[AttemptReport] = []
-
-    def on_report(self, attempt: object, report: AttemptReport) -> None:
-        del attempt
-        self.reports.append(report)
 
 
 async def test_end_between_two_looks_of_a_new_agent_stands(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.factories.ears import Ears
 from worker.agent.attempts import new_attempt, read_launch, store_launch, without_secrets
 from worker.agent.config import AgentConfig, Runtime, RuntimeKind
 from worker.agent.folders import NodeFolders
@@ -18,7 +19,7 @@ from worker.agent.host import HostMachine
 from worker.agent.identity import Identity
 from worker.agent.preparing import Preparer, attempt_folders, forget_secrets
 from worker.agent.users import TaskUsers
-from worker.protocol import AttemptReport, FileToPlace, Launch, decode, encode
+from worker.protocol import FileToPlace, Launch, decode, encode
 from worker.shim import records, spec
 
 HOST = Runtime("host", RuntimeKind.INTERPRETER, sys.executable)
@@ -121,17 +122,6 @@ def test_message_carries_secrets_and_shows_none() -> None:
     """Over the wire they arrive whole; a printed message has nothing of them."""
     assert decode(encode(launch())) == launch()
     assert CANARY not in repr(launch())
-
-
-class Ears:
-    """Hears what the machine reports."""
-
-    def __init__(self) -> None:
-        self.reports: list[AttemptReport] = []
-
-    def on_report(self, attempt: object, report: AttemptReport) -> None:
-        del attempt
-        self.reports.append(report)
 
 
 async def test_task_whose_secrets_died_with_the_agent_is_given_back(
