@@ -12,8 +12,10 @@ from enum import StrEnum
 
 import numpy as np
 
-from scheduling.engine.actions.evicting import Search, gather
-from scheduling.engine.actions.serving import place_job, standing_reason
+from scheduling.engine.actions.evicting import Search
+from scheduling.engine.actions.failures import standing_reason
+from scheduling.engine.actions.serving import place_job
+from scheduling.engine.actions.victims import gather
 from scheduling.engine.cycle import close, plan, run
 from scheduling.engine.explain import Ladder, ladder_of
 from scheduling.engine.journal import Claim, EntryKind, Statement, Unit

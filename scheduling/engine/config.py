@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from scheduling.engine import arguments as takes
 from scheduling.engine import registry
 from scheduling.engine.callbacks import CALLBACKS, FLAG_OF, UNGATED
-from scheduling.engine.durations import parse_duration
 from scheduling.engine.types import ActionConfig, Config, PluginConfig
 
 DEFAULT_CONFIG = Config(
@@ -92,9 +92,6 @@ DEFAULT_OFF = frozenset({"hierarchy", "cluster_order"})
 
 OTHER_KEYS = frozenset({"name", "arguments"})
 
-DURATIONS = frozenset({"sla-waiting-time"})
-
-
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 DEEPEST = 20
 
@@ -114,6 +111,22 @@ class ParsedConfig:
 
     config: Config | None
     problems: tuple[ConfigProblem, ...] = ()
+    notes: tuple[ConfigProblem, ...] = ()
+    """What is read and changes nothing: it may be a slip of the pen."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was noticed while a text was read."""
+
+    problems: list[ConfigProblem] = field(default_factory=list)
+    notes: list[ConfigProblem] = field(default_factory=list)
+
+    def refuse(self, path: str, code: str, **params: object) -> None:
+        self.problems.append(ConfigProblem(path, code, params))
+
+    def note(self, path: str, code: str, **params: object) -> None:
+        self.notes.append(ConfigProblem(path, code, params))
 
 
 def parse_config(text: str) -> ParsedConfig:
@@ -130,18 +143,17 @@ def parse_config(text: str) -> ParsedConfig:
         return ParsedConfig(None, (ConfigProblem("", "invalid_yaml", {"detail": detail}),))
     if not isinstance(data, dict):
         return ParsedConfig(None, (ConfigProblem("", "not_a_mapping", {}),))
-    problems: list[ConfigProblem] = [
-        ConfigProblem(str(key), "unknown_key", {"known": sorted(TOP_KEYS)})
-        for key in data
-        if key not in TOP_KEYS
-    ]
-    arguments = _action_arguments(data.get("configurations"), problems)
-    actions = tuple(_actions(data.get("actions"), arguments, problems))
-    tiers = tuple(_tiers(data.get("tiers"), problems))
-    _check_pairs(tiers, problems)
-    if problems:
-        return ParsedConfig(None, tuple(problems))
-    return ParsedConfig(Config(actions=actions, tiers=tiers))
+    found = _Found()
+    for key in data:
+        if key not in TOP_KEYS:
+            found.refuse(str(key), "unknown_key", known=sorted(TOP_KEYS))
+    arguments = _action_arguments(data.get("configurations"), found)
+    actions = tuple(_actions(data.get("actions"), arguments, found))
+    tiers = tuple(_tiers(data.get("tiers"), found))
+    _check_pairs(tiers, found)
+    if found.problems:
+        return ParsedConfig(None, tuple(found.problems))
+    return ParsedConfig(Config(actions=actions, tiers=tiers), notes=tuple(found.notes))
 
 
 def _place(text: str, mark: yaml.Mark | None) -> str:
@@ -199,63 +211,59 @@ TOP_KEYS = frozenset({"actions", "tiers", "configurations", "metrics"})
 
 
 def _actions(
-    value: object, arguments: Mapping[str, Mapping[str, str]], problems: list[ConfigProblem]
+    value: object, arguments: Mapping[str, Mapping[str, str]], found: _Found
 ) -> Iterator[ActionConfig]:
     if not isinstance(value, str) or not value.strip():
-        problems.append(ConfigProblem("actions", "no_actions", {"known": _known_actions()}))
+        found.refuse("actions", "no_actions", known=sorted(registry.ACTIONS))
         return
     for position, name in enumerate(part.strip() for part in value.split(",")):
-        if name not in registry.ACTIONS:
-            problems.append(
-                ConfigProblem(
-                    f"actions[{position}]",
-                    "unknown_action",
-                    {"name": name, "known": _known_actions()},
-                )
-            )
-        else:
+        if _is_action(name, f"actions[{position}]", found):
             yield ActionConfig(name, arguments.get(name, {}))
 
 
-def _known_actions() -> list[str]:
-    return sorted(registry.ACTIONS)
+def _is_action(name: str, path: str, found: _Found) -> bool:
+    if name not in registry.ACTIONS:
+        found.refuse(path, "unknown_action", name=name, known=sorted(registry.ACTIONS))
+    return name in registry.ACTIONS
 
 
-def _action_arguments(value: object, problems: list[ConfigProblem]) -> dict[str, Mapping[str, str]]:
+def _action_arguments(value: object, found: _Found) -> dict[str, Mapping[str, str]]:
     result: dict[str, Mapping[str, str]] = {}
-    for position, item in enumerate(_list(value, "configurations", problems)):
+    for position, item in enumerate(_list(value, "configurations", found)):
         path = f"configurations[{position}]"
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
-            problems.append(ConfigProblem(path, "no_name", {}))
-            continue
-        result[item["name"]] = _arguments(item.get("arguments"), f"{path}.arguments", problems)
+            found.refuse(path, "no_name")
+        elif _is_action(item["name"], f"{path}.name", found):
+            known = takes.OF_ACTIONS.get(item["name"])
+            stated = item.get("arguments")
+            result[item["name"]] = _arguments(stated, known, f"{path}.arguments", found)
     return result
 
 
-def _tiers(value: object, problems: list[ConfigProblem]) -> Iterator[tuple[PluginConfig, ...]]:
-    tiers = _list(value, "tiers", problems)
+def _tiers(value: object, found: _Found) -> Iterator[tuple[PluginConfig, ...]]:
+    tiers = _list(value, "tiers", found)
     if not tiers:
-        problems.append(ConfigProblem("tiers", "no_tiers", {}))
+        found.refuse("tiers", "no_tiers")
     for position, tier in enumerate(tiers):
         path = f"tiers[{position}]"
         if not isinstance(tier, dict):
-            problems.append(ConfigProblem(path, "not_a_mapping", {}))
+            found.refuse(path, "not_a_mapping")
             continue
-        plugins = _list(tier.get("plugins"), f"{path}.plugins", problems)
+        plugins = _list(tier.get("plugins"), f"{path}.plugins", found)
         yield tuple(
             plugin
             for i, item in enumerate(plugins)
-            if (plugin := _plugin(item, f"{path}.plugins[{i}]", problems)) is not None
+            if (plugin := _plugin(item, f"{path}.plugins[{i}]", found)) is not None
         )
 
 
-def _plugin(item: object, path: str, problems: list[ConfigProblem]) -> PluginConfig | None:
+def _plugin(item: object, path: str, found: _Found) -> PluginConfig | None:
     name = item.get("name") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(name, str):
-        problems.append(ConfigProblem(path, "no_name", {}))
+        found.refuse(path, "no_name")
         return None
     if name not in registry.PLUGINS:
-        problems.append(_no_plugin(name, f"{path}.name"))
+        _refuse_plugin(name, f"{path}.name", found)
         return None
     disabled = set(DEFAULT_OFF)
     for key, value in item.items():
@@ -263,58 +271,66 @@ def _plugin(item: object, path: str, problems: list[ConfigProblem]) -> PluginCon
             continue
         flag = FLAG_BY_KEY.get(re.sub("^enabled", "enable", str(key)))
         if flag is None:
-            problems.append(
-                ConfigProblem(f"{path}.{key}", "unknown_key", {"known": sorted(FLAG_BY_KEY)})
-            )
+            found.refuse(f"{path}.{key}", "unknown_key", known=sorted(FLAG_BY_KEY))
         elif not isinstance(value, bool):
-            problems.append(ConfigProblem(f"{path}.{key}", "not_a_boolean", {"value": str(value)}))
+            found.refuse(f"{path}.{key}", "not_a_boolean", value=str(value))
         elif value:
             disabled.discard(flag)
         else:
             disabled.add(flag)
-    arguments = _arguments(item.get("arguments"), f"{path}.arguments", problems)
+    known = takes.OF_PLUGINS.get(name)
+    arguments = _arguments(item.get("arguments"), known, f"{path}.arguments", found)
     return PluginConfig(name, arguments, frozenset(disabled))
 
 
-def _no_plugin(name: str, path: str) -> ConfigProblem:
+def _refuse_plugin(name: str, path: str, found: _Found) -> None:
     """Say that a plugin is not known, or why an installed one could not be loaded."""
     if name in registry.FAULTY:
-        detail = {"name": name, "detail": registry.FAULTY[name]}
-        return ConfigProblem(path, "faulty_plugin", detail)
-    return ConfigProblem(path, "unknown_plugin", {"name": name, "known": sorted(registry.PLUGINS)})
+        found.refuse(path, "faulty_plugin", name=name, detail=registry.FAULTY[name])
+    else:
+        found.refuse(path, "unknown_plugin", name=name, known=sorted(registry.PLUGINS))
 
 
-def _arguments(value: object, path: str, problems: list[ConfigProblem]) -> dict[str, str]:
+def _arguments(
+    value: object, known: takes.Arguments | None, path: str, found: _Found
+) -> dict[str, str]:
+    """Read arguments as texts; where it is not known what an action or plugin takes, whatever."""
     if value is None:
         return {}
     if not isinstance(value, dict):
-        problems.append(ConfigProblem(path, "not_a_mapping", {}))
+        found.refuse(path, "not_a_mapping")
         return {}
-    result: dict[str, str] = {}
-    for key, item in value.items():
-        text = str(item).lower() if isinstance(item, bool) else str(item)
-        result[str(key)] = text
-        if str(key) in DURATIONS and not (parse_duration(text) or 0) > 0:
-            problems.append(ConfigProblem(f"{path}.{key}", "not_a_duration", {"value": text}))
-        if str(key).endswith(".weight") and not re.fullmatch(r"-?\d+(\.\d+)?", text):
-            problems.append(ConfigProblem(f"{path}.{key}", "not_a_number", {"value": text}))
+    result = {str(key): takes.as_text(item) for key, item in value.items()}
+    for name, text in result.items() if known is not None else ():
+        kind = takes.kind_of(name, known or {})
+        place = f"{path}.{name}"
+        if kind is None:
+            found.note(place, "argument_unknown", name=name, known=sorted(known or {}))
+        elif kind is takes.IGNORED:
+            found.note(place, "argument_ignored", name=name)
+        elif not kind.accepts(text):
+            found.refuse(place, kind.code, value=text[:MOST_SHOWN], **kind.params)
     return result
 
 
-def _list(value: object, path: str, problems: list[ConfigProblem]) -> Sequence[object]:
+MOST_SHOWN = 200
+"""Letters of a wrong value that are shown again."""
+
+
+def _list(value: object, path: str, found: _Found) -> Sequence[object]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        problems.append(ConfigProblem(path, "not_a_list", {}))
+        found.refuse(path, "not_a_list")
         return ()
     return value
 
 
-def _check_pairs(tiers: Sequence[Sequence[PluginConfig]], problems: list[ConfigProblem]) -> None:
+def _check_pairs(tiers: Sequence[Sequence[PluginConfig]], found: _Found) -> None:
     """Refuse plugins that contradict each other: two rules of what a queue deserves."""
     rules = [p.name for tier in tiers for p in tier if p.name in SHARE_RULES]
     if len(rules) > 1:
-        problems.append(ConfigProblem("tiers", "two_share_rules", {"plugins": rules}))
+        found.refuse("tiers", "two_share_rules", plugins=rules)
 
 
 SHARE_RULES = frozenset({"shares", "proportion", "capacity"})

@@ -9,8 +9,9 @@ from scheduling.engine.actions.settling import settle
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.garbage import without_collecting
 from scheduling.engine.journal import EntryKind
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import Int64
 from scheduling.engine.tables import Memo, ToldShares, prepare
 from scheduling.engine.types import (

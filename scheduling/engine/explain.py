@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from scheduling.engine.actions.serving import missing_request, node_histogram
+from scheduling.engine.actions.failures import missing_request, node_histogram
 from scheduling.engine.cycle import close, run
 from scheduling.engine.reasons import RUNGS, ReasonCode
 from scheduling.engine.session import Session

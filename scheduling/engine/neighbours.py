@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduling.engine.journal import Entry, EntryKind
-from scheduling.engine.session import Float64, Session
-from scheduling.engine.shapes import Bools, Int64
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import Bools, Float64, Int64
 from scheduling.engine.types import PodTerm, Requirement, Role, SpreadRule
 from scheduling.engine.views import JobView, RoleView
 

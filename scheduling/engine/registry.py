@@ -16,6 +16,7 @@ from scheduling.engine.actions import (
     reserve,
     shuffle,
 )
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.plugins.binpack import Binpack
 from scheduling.engine.plugins.capacity import Capacity
 from scheduling.engine.plugins.cdp import Cooldown
@@ -45,7 +46,7 @@ from scheduling.engine.plugins.sla import Sla
 from scheduling.engine.plugins.task_topology import TaskTopology
 from scheduling.engine.plugins.tdm import RevocableNodes
 from scheduling.engine.plugins.usage import Usage
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.session import Session
 
 Action = Callable[[Session, Mapping[str, str]], None]
 

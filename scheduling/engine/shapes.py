@@ -12,6 +12,7 @@ from scheduling.engine.types import CPU, MEMORY, PODS, Amounts, Requirement, Rol
 
 Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
 
 UNLIMITED = 2**60
 """Stands for "no limit"; far above any amount, and sums of two still fit an int64."""

@@ -7,7 +7,7 @@ import numpy as np
 from scheduling.engine import registry
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.shapes import Bools
 from scheduling.engine.types import TaskState
 from scheduling.engine.views import JobView, RoleView

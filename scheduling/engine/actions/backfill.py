@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduling.engine.actions.failures import Failure, reason_of
+from scheduling.engine.actions.lines import Lines
 from scheduling.engine.actions.preempt import Preempt
 from scheduling.engine.actions.reserve import lift, put_back
-from scheduling.engine.actions.serving import (
-    Failure,
-    Lines,
-    admitted,
-    is_head,
-    place_job,
-    reason_of,
-    roles_in_order,
-    serve,
-)
+from scheduling.engine.actions.serving import admitted, is_head, place_job, roles_in_order, serve
 from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.groups import Group
 from scheduling.engine.journal import Statement

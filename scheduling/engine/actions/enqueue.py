@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduling.engine.actions.serving import Lines, waiting_groups
+from scheduling.engine.actions.lines import Lines
+from scheduling.engine.actions.serving import waiting_groups
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.groups import Group
 from scheduling.engine.reasons import ReasonCode

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduling.engine.actions.failures import Failure
 from scheduling.engine.actions.promises import start_promised
-from scheduling.engine.actions.serving import (
-    Failure,
-    admitted,
-    next_role,
-    roles_in_order,
-)
+from scheduling.engine.actions.serving import next_role, roles_in_order
+from scheduling.engine.actions.standing import is_granted, is_welcome, still_stands
 from scheduling.engine.actions.topology import candidate_domains
-from scheduling.engine.groups import Group
-from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Statement, Unit, is_live
+from scheduling.engine.actions.victims import Victims
+from scheduling.engine.journal import Claim, EntryKind, Removed, Statement, Unit, is_live
 from scheduling.engine.session import Session
-from scheduling.engine.shapes import Int64
-from scheduling.engine.types import Task
-from scheduling.engine.views import JobView, QueueView, RoleView
+from scheduling.engine.views import JobView, RoleView
 
-Held = tuple[RoleView, Task, int]
 Cost = tuple[int, int, int, int, float]
 """Gangs broken, highest priority among the victims, places among what is to be spared (how far
 the queues are above their share), tasks, seconds of work lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Victims:
-    """The jobs that may lose tasks to a claim, cheapest first, and where their tasks are."""
-
-    jobs: tuple[JobView, ...]
-    by_node: dict[int, list[tuple[int, JobView, list[Held]]]]
-    """Node -> (rank of the job, job, its tasks there, cheapest first)."""
-    room: Int64
-    """What all of them hold, int64[R, N]; evictions made since are not taken out."""
-    ranks: dict[str, int]
-    """Job -> its place among the victims' jobs."""
 
 
 @dataclass(order=True, slots=True)
@@ -51,70 +32,6 @@ class Offer:
     cost: Cost
     node: int
     units: tuple[Unit, ...] = field(compare=False)
-
-
-def starving_groups(session: Session) -> list[Group]:
-    """Return the admitted groups whose jobs lack tasks for their minimum (or want to grow)."""
-    return [
-        group
-        for group in admitted(session)
-        if (job := group.head) is not None and session.is_job_starving(job)
-    ]
-
-
-def victim_keys(session: Session, action: str, queue: QueueView, priority: int) -> set[str]:
-    """Return the jobs that every plugin with an opinion could give up for a job of a queue.
-
-    Jobs of the same queue for preempt, of the others for reclaim.
-    """
-    found: set[str] | None = None
-    for callback in session.each(f"{action}_jobs"):
-        allowed = callback(queue, priority)
-        if allowed is not None:
-            found = set(allowed) if found is None else found & set(allowed)
-            if not found:
-                return found
-    if found is None:
-        found = {
-            key
-            for name, rows in session.tables.holders.items()
-            if (name == queue.name) is (action == "preempt")
-            for key in rows
-        }
-    return found
-
-
-def gather(
-    session: Session, keys: Iterable[str], *, claimant: QueueView, is_anyone: bool = False
-) -> Victims:
-    """Rank the victims' jobs, cheapest first, and index what they hold by node.
-
-    Only what may be evicted, unless `is_anyone`.
-
-    Cheapest: of the queue furthest above its share, then last in the order of jobs (lowest
-    priority, newest). Of one job the tasks of the lowest priority and the highest index go first.
-    """
-    orders = session.each("victim_order")
-    views = [view for key in keys if (view := session.view(key)) is not None]
-    views = [view for view in views if is_anyone or view.job.preemptable is not False]
-    views.sort(key=session.job_key, reverse=True)
-    views.sort(key=lambda v: [callback(v.queue, claimant) for callback in orders])
-    by_node: dict[int, list[tuple[int, JobView, list[Held]]]] = {}
-    room = np.zeros_like(session.free)
-    for rank, view in enumerate(views):
-        here: dict[int, list[Held]] = {}
-        for held in session.held_tasks(view):
-            role, task, node = held
-            if node < 0 or not is_live(task) or not (is_anyone or role.role.preemptable):
-                continue
-            here.setdefault(node, []).append(held)
-            room[:, node] += role.shape.vector
-        for node, tasks in here.items():
-            if len(tasks) > 1:
-                tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
-            by_node.setdefault(node, []).append((rank, view, tasks))
-    ranks = {view.key: rank for rank, view in enumerate(views)}
-    return Victims(tuple(views), by_node, room, ranks)
 
 
 class Search:
@@ -463,53 +380,6 @@ class Search:
                     session.apply(entry)
         if kept_out:
             session.journal[:] = [e for e in session.journal if id(e) not in kept_out]
-
-
-def is_welcome(session: Session, job: JobView, role: RoleView, node: int) -> bool:
-    """Return whether nothing that is on the nodes keeps the role's next task off this one."""
-    if not session.each("task_predicate"):
-        return True
-    extra = session.task_scores(job, role)
-    return extra is None or bool(extra[node] > -np.inf)
-
-
-def _are_all_welcome(session: Session, job: JobView) -> bool:
-    """Return whether no promised task of a job is kept off its node by what is there."""
-    own = [e for e in session.journal if e.job is job and e.kind is EntryKind.PROMISE]
-    stands = True
-    for entry in own:
-        session.withdraw([entry])
-        stands = stands and is_welcome(session, job, entry.role, entry.node)
-        session.restore([entry])
-    return stands
-
-
-def still_stands(session: Session, spared: Sequence[Entry], jobs: Sequence[JobView]) -> bool:
-    """Return whether the promises of some jobs hold with some victims spared."""
-    for node in {e.node for e in spared if e.node >= 0}:
-        if any(amount < 0 for amount in session.future_free(node)):
-            return False
-    if session.each("task_predicate") and not all(_are_all_welcome(session, j) for j in jobs):
-        return False
-    return all(
-        allocated <= most
-        for queue in (*(e.job.queue for e in spared), *(job.queue for job in jobs))
-        for level in queue.path
-        for allocated, most in zip(level.allocated, level.max, strict=True)
-    )
-
-
-def is_granted(session: Session, job: JobView) -> bool:
-    """Return whether a job may have been promised its room if nobody goes for it.
-
-    A queue that is above its share would rise further: idle room is lent by backfill, in the
-    order of the queues.
-    """
-    own = [e for e in session.journal if e.job is job and e.kind is not EntryKind.EVICT]
-    session.withdraw(own[-1:])
-    may_have = session.refusal(job, own[-1].role) is None
-    session.restore(own[-1:])
-    return may_have
 
 
 def search_in_domains(session: Session, job: JobView, run: Callable[[], bool]) -> bool:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduling.engine.actions.evicting import starving_groups
-from scheduling.engine.actions.serving import Lines, missing_request, place_job
+from scheduling.engine.actions.failures import missing_request
+from scheduling.engine.actions.lines import Lines
+from scheduling.engine.actions.serving import place_job
 from scheduling.engine.actions.topology import candidate_domains
+from scheduling.engine.actions.victims import starving_groups
 from scheduling.engine.domains import Domain
 from scheduling.engine.journal import Claim, Entry, Removed, Statement, Unit, is_live
 from scheduling.engine.session import Session

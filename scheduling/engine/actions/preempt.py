@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from scheduling.engine.actions.evicting import (
-    Search,
-    Victims,
-    gather,
-    search_in_domains,
-    starving_groups,
-    victim_keys,
-)
-from scheduling.engine.actions.serving import Lines, is_head, place_job, serve
+from scheduling.engine.actions.evicting import Search, search_in_domains
+from scheduling.engine.actions.lines import Lines
+from scheduling.engine.actions.serving import is_head, place_job, serve
+from scheduling.engine.actions.victims import Victims, gather, starving_groups, victim_keys
 from scheduling.engine.groups import Group
 from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Unit
 from scheduling.engine.rows import has_neighbour_rules

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from scheduling.engine.actions.evicting import (
-    Search,
-    Victims,
-    gather,
-    search_in_domains,
-    starving_groups,
-    victim_keys,
-)
-from scheduling.engine.actions.serving import Lines, is_head
+from scheduling.engine.actions.evicting import Search, search_in_domains
+from scheduling.engine.actions.lines import Lines
+from scheduling.engine.actions.serving import is_head
+from scheduling.engine.actions.victims import Victims, gather, starving_groups, victim_keys
 from scheduling.engine.groups import Group
 from scheduling.engine.rows import has_neighbour_rules
 from scheduling.engine.session import Session

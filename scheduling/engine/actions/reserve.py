@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from scheduling.engine.actions.failures import Misses
+from scheduling.engine.actions.lines import Lines
 from scheduling.engine.actions.serving import (
-    Lines,
-    Misses,
     admitted,
     next_role,
     place_job,

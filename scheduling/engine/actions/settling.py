@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from scheduling.engine.actions import preempt
-from scheduling.engine.actions.evicting import is_granted, still_stands
 from scheduling.engine.actions.promises import start_promised
+from scheduling.engine.actions.standing import is_granted, still_stands
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.session import Session
 from scheduling.engine.views import JobView

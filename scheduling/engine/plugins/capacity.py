@@ -5,8 +5,9 @@ from __future__ import annotations
 from scheduling.engine.accounts import Admissions
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, PODS_DIM, UNLIMITED
 from scheduling.engine.types import PluginConfig, Reason
 from scheduling.engine.views import JobView, QueueView, RoleView

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 
 COOLDOWN = "volcano.sh/cooldown-time"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 
 CRITICAL_PRIORITY = 2_000_000_000
 """Kubernetes' system-cluster-critical; system-node-critical lies above it."""

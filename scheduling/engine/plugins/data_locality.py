@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import Bools, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import Bools, Float64, Shape
 from scheduling.engine.types import PluginConfig
 
 TOP_SCORE = 100.0

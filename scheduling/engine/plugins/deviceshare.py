@@ -9,8 +9,9 @@ import numpy as np
 
 from scheduling.engine.devices import Card, emptiest_first, fullest_first
 from scheduling.engine.journal import Entry, EntryKind
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import Bools, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import Bools, Float64, Shape
 from scheduling.engine.types import PluginConfig
 
 EXCLUSIVE = "terrace/gpu-exclusive"

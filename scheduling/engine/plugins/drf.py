@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from scheduling.engine.fairness.hierarchy import ShareTree
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
 from scheduling.engine.types import PluginConfig
 from scheduling.engine.views import JobView, QueueView
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from scheduling.engine.journal import Entry, EntryKind
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
 from scheduling.engine.types import PluginConfig
 from scheduling.engine.views import JobView
 

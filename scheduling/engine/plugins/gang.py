@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Plugin
 from scheduling.engine.types import Reason
 from scheduling.engine.views import JobView, QueueView
 

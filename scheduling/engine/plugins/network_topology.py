@@ -9,8 +9,9 @@ import numpy as np
 
 from scheduling.engine.domains import Domain, Domains
 from scheduling.engine.journal import Entry, EntryKind
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Bools
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Bools, Float64
 from scheduling.engine.types import PluginConfig, TopologyRule
 from scheduling.engine.views import JobView, RoleView
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from scheduling.engine.journal import Entry, EntryKind
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS, Bools, Float64, Shape
 from scheduling.engine.types import PluginConfig
 from scheduling.engine.views import QueueView
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from scheduling.engine.journal import Entry
 from scheduling.engine.neighbours import TOP_SCORE, Neighbours, matches
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Float64, Shape
 from scheduling.engine.types import PluginConfig
 from scheduling.engine.views import JobView, RoleView
 

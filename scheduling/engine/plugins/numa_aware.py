@@ -10,8 +10,9 @@ import numpy as np
 from scheduling.engine.devices import Card
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.numa import ANY, NONE, POLICIES, Hint, choose, cpus_of, hints
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import CPU_DIM, Bools, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import CPU_DIM, Bools, Float64, Shape
 from scheduling.engine.types import PluginConfig
 
 POLICY = "volcano.sh/numa-topology-policy"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from scheduling.engine.callbacks import Vote
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM
 from scheduling.engine.types import GangPhase, PluginConfig, Reason
 from scheduling.engine.views import JobView

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Float64, Shape
 from scheduling.engine.types import PluginConfig
 
 GPU_STEP = 1000.0

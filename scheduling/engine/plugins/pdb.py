@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduling.engine.journal import Claim, EntryKind, Unit
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
 from scheduling.engine.types import DisruptionBudget, PluginConfig, Task
 from scheduling.engine.views import RoleView
 

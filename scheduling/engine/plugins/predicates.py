@@ -8,7 +8,8 @@ import numpy as np
 
 from scheduling.engine.journal import Entry, EntryKind
 from scheduling.engine.neighbours import Neighbours, meets
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import Bools, Shape
 from scheduling.engine.types import Node, PluginConfig, Requirement, Taint, Toleration
 from scheduling.engine.views import JobView, RoleView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.views import JobView, QueueView, RoleView
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.types import QueuePolicy
 from scheduling.engine.views import JobView
 

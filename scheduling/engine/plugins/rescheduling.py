@@ -8,8 +8,9 @@ from collections import Counter
 import numpy as np
 
 from scheduling.engine.journal import Unit
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Float64
 from scheduling.engine.types import (
     CPU_PERCENT,
     MEASURED_AT,

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Entry, EntryKind
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.rows import JobRow
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.session import Session
 from scheduling.engine.types import JOBS, Amounts, PluginConfig, Quota, Reason
 from scheduling.engine.views import JobView, RoleView
 

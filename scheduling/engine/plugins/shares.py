@@ -7,8 +7,9 @@ from collections.abc import Collection, Sequence
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.fairness.water_filling import Claimant, fill_tree
 from scheduling.engine.journal import Claim, Unit
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.session import Plugin, Session
+from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM, UNLIMITED
 from scheduling.engine.types import Amounts, PluginConfig, Reason
 from scheduling.engine.views import JobView, QueueView, RoleView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.views import JobView
 
 

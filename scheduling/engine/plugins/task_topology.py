@@ -7,8 +7,9 @@ from itertools import combinations
 import numpy as np
 
 from scheduling.engine.journal import Entry, EntryKind
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import MEMORY_DIM, PODS_DIM, Int64
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import MEMORY_DIM, PODS_DIM, Float64, Int64
 from scheduling.engine.types import PluginConfig, Task
 from scheduling.engine.views import JobView, RoleView
 

@@ -10,8 +10,9 @@ import numpy as np
 from scheduling.engine.budgets import evictions_left
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import Bools, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import Bools, Float64, Shape
 from scheduling.engine.types import PluginConfig, Task, TaskState
 from scheduling.engine.views import JobView, RoleView
 

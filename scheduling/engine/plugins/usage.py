@@ -9,8 +9,9 @@ import numpy as np
 
 from scheduling.engine.durations import parse_duration
 from scheduling.engine.journal import Entry, EntryKind
-from scheduling.engine.session import Float64, Plugin, Session
-from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Bools, Shape
+from scheduling.engine.plugin import Plugin
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import CPU_DIM, MEMORY_DIM, Bools, Float64, Shape
 from scheduling.engine.types import (
     CPU,
     CPU_PERCENT,

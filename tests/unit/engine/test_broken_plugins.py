@@ -10,7 +10,7 @@ import pytest
 
 from scheduling.engine import registry
 from scheduling.engine.cycle import close, open_session
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 from scheduling.engine.shapes import QUEUE_AFFINITY
 from scheduling.engine.types import (
     CPU,

@@ -15,7 +15,7 @@ from tests.scenarios import read
 
 SOURCE = """
 import numpy as np
-from scheduling.engine.session import Plugin
+from scheduling.engine.plugin import Plugin
 
 class Last(Plugin):
     def node_order(self, shape, nodes):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.engine import session
+from scheduling.engine import scoring
 from scheduling.engine.cycle import Memo, open_session, plan
 from scheduling.engine.types import (
     CPU_PERCENT,
@@ -138,7 +138,7 @@ def test_scores_given_up_for_others_are_worked_out_again(monkeypatch: pytest.Mon
     """Where the scores of one shape only are kept, every task goes to the same node."""
     snapshot = read(SHAPES)
     kept = plan(snapshot)
-    monkeypatch.setattr(session, "MOST_SCORES", 1)
+    monkeypatch.setattr(scoring, "MOST_SCORES", 1)
 
     assert plan(snapshot) == kept
 

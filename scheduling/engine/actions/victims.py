@@ -1,0 +1,95 @@
+"""Who may lose tasks to a claim: the jobs in order of their cost, and where their tasks are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduling.engine.actions.serving import admitted
+from scheduling.engine.groups import Group
+from scheduling.engine.journal import is_live
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import Int64
+from scheduling.engine.types import Task
+from scheduling.engine.views import JobView, QueueView, RoleView
+
+Held = tuple[RoleView, Task, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """The jobs that may lose tasks to a claim, cheapest first, and where their tasks are."""
+
+    jobs: tuple[JobView, ...]
+    by_node: dict[int, list[tuple[int, JobView, list[Held]]]]
+    """Node -> (rank of the job, job, its tasks there, cheapest first)."""
+    room: Int64
+    """What all of them hold, int64[R, N]; evictions made since are not taken out."""
+    ranks: dict[str, int]
+    """Job -> its place among the victims' jobs."""
+
+
+def starving_groups(session: Session) -> list[Group]:
+    """Return the admitted groups whose jobs lack tasks for their minimum (or want to grow)."""
+    return [
+        group
+        for group in admitted(session)
+        if (job := group.head) is not None and session.is_job_starving(job)
+    ]
+
+
+def victim_keys(session: Session, action: str, queue: QueueView, priority: int) -> set[str]:
+    """Return the jobs that every plugin with an opinion could give up for a job of a queue.
+
+    Jobs of the same queue for preempt, of the others for reclaim.
+    """
+    found: set[str] | None = None
+    for callback in session.each(f"{action}_jobs"):
+        allowed = callback(queue, priority)
+        if allowed is not None:
+            found = set(allowed) if found is None else found & set(allowed)
+            if not found:
+                return found
+    if found is None:
+        found = {
+            key
+            for name, rows in session.tables.holders.items()
+            if (name == queue.name) is (action == "preempt")
+            for key in rows
+        }
+    return found
+
+
+def gather(
+    session: Session, keys: Iterable[str], *, claimant: QueueView, is_anyone: bool = False
+) -> Victims:
+    """Rank the victims' jobs, cheapest first, and index what they hold by node.
+
+    Only what may be evicted, unless `is_anyone`.
+
+    Cheapest: of the queue furthest above its share, then last in the order of jobs (lowest
+    priority, newest). Of one job the tasks of the lowest priority and the highest index go first.
+    """
+    orders = session.each("victim_order")
+    views = [view for key in keys if (view := session.view(key)) is not None]
+    views = [view for view in views if is_anyone or view.job.preemptable is not False]
+    views.sort(key=session.job_key, reverse=True)
+    views.sort(key=lambda v: [callback(v.queue, claimant) for callback in orders])
+    by_node: dict[int, list[tuple[int, JobView, list[Held]]]] = {}
+    room = np.zeros_like(session.free)
+    for rank, view in enumerate(views):
+        here: dict[int, list[Held]] = {}
+        for held in session.held_tasks(view):
+            role, task, node = held
+            if node < 0 or not is_live(task) or not (is_anyone or role.role.preemptable):
+                continue
+            here.setdefault(node, []).append(held)
+            room[:, node] += role.shape.vector
+        for node, tasks in here.items():
+            if len(tasks) > 1:
+                tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
+            by_node.setdefault(node, []).append((rank, view, tasks))
+    ranks = {view.key: rank for rank, view in enumerate(views)}
+    return Victims(tuple(views), by_node, room, ranks)
