@@ -19,7 +19,7 @@ from scheduling.engine.verify import check
 from scheduling.simulator import trace
 from scheduling.simulator.page import page
 from scheduling.simulator.replay import Arrival, Settings, World, replay, with_limits
-from scheduling.simulator.report import report
+from scheduling.simulator.report import Report, read_report, report
 
 READERS: dict[str, Callable[[TextIO], Iterator[Arrival]]] = {
     "philly": trace.read_philly,
@@ -43,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         nodes = _nodes(options)
         queues = _queues(options, arrivals)
         config = _config(options.config)
+        beside = _beside(options.beside)
     except (trace.TraceError, OSError, EOFError, ValueError) as error:
         sys.stderr.write(f"{error}\n")
         return 2
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.stdout.write(json.dumps(result.as_json(), indent=2) + "\n")
     if options.page is not None:
         library = options.plotly.read_text(encoding="utf-8")
-        text = page(day, result, title=options.trace.name, plotly=library)
+        text = page(day, result, title=options.trace.name, plotly=library, beside=beside)
         options.page.write_text(text, encoding="utf-8")
     return 0
 
@@ -96,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--until", type=float, default=float("inf"), help="end of the day")
     parser.add_argument("--verify", action="store_true", help="check every plan independently")
     parser.add_argument("--page", type=Path, help="write charts to this HTML file")
+    parser.add_argument("--beside", type=Path, help="another replay's JSON, to compare on the page")
     parser.add_argument("--plotly", type=Path, default=PLOTLY, help="the script for the charts")
     return parser
 
@@ -143,6 +145,15 @@ def _queues(options: argparse.Namespace, arrivals: Sequence[Arrival]) -> list[Qu
     known = {queue.name for queue in queues}
     names = sorted({arrival.job.queue for arrival in arrivals} - known)
     return [*queues, *(Queue(name) for name in names)]
+
+
+def _beside(path: Path | None) -> Report | None:
+    if path is None:
+        return None
+    try:
+        return read_report(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _config(path: Path | None) -> Config:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from pydantic import TypeAdapter, ValidationError
+
 from scheduling.engine.types import Node
 from scheduling.simulator.replay import Day, Record, Sample
 
@@ -63,6 +65,20 @@ class Report:
     def as_json(self) -> dict[str, object]:
         """Return plain data."""
         return asdict(self)
+
+
+def read_report(text: str) -> Report:
+    """Return the report whose `as_json` was written.
+
+    Raises:
+        ValueError: it is no report; the text names the first field that is wrong.
+    """
+    try:
+        return TypeAdapter(Report).validate_json(text)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the whole"
+        raise ValueError(f"not a report: {place}: {first['msg']}") from None
 
 
 def report(day: Day) -> Report:

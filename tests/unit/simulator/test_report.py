@@ -5,14 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from scheduling.engine.types import CPU, GPU, PODS, Node, Queue
 from scheduling.simulator.__main__ import main
+from scheduling.simulator.figures import charts
 from scheduling.simulator.page import page
 from scheduling.simulator.replay import Arrival, Settings, World, fragmentation, replay
-from scheduling.simulator.report import jain, report, spread
+from scheduling.simulator.report import jain, read_report, report, spread
 from scheduling.simulator.trace import gang
 
 AMOUNTS = {CPU: 64_000, GPU: 8000, PODS: 110_000}
@@ -99,6 +101,53 @@ def test_the_page_holds_all_it_needs_and_escapes_names() -> None:
     assert "http://" not in text.replace("http://www.w3.org", "")
 
 
+def test_a_replay_is_compared_with_another(tmp_path: Path) -> None:
+    """The page shows the sums of both, as they were written and read again."""
+    world, arrivals = half_used()
+    day = replay(world, arrivals)
+    other = replay(world, arrivals[:1])
+    written = json.dumps(report(other).as_json())
+
+    text = page(day, report(day), title="two", plotly="", beside=read_report(written))
+
+    assert "<td>jobs that ended</td><td>2 of 2</td><td>1 of 1</td>" in text
+
+
+def test_queues_beyond_the_colours_share_a_line() -> None:
+    """A chart of a thousand queues stays readable; the largest ones have lines of their own."""
+    request = {CPU: 1000, PODS: 1000}
+    arrivals = [
+        Arrival(gang(f"j{i}", queue=f"q{i:02}", request=request, tasks=1, arrives_at=0), 10 + i)
+        for i in range(20)
+    ]
+    day = replay(
+        World((Node("n", AMOUNTS),), tuple(Queue(f"q{i:02}") for i in range(20))), arrivals
+    )
+
+    held = {chart.name: chart.figure for chart in charts(day)}["allocated"]
+
+    assert held is not None
+    traces: Any = held["data"]
+    assert [trace["name"] for trace in traces] == [
+        *(f"q{i}" for i in range(19, 12, -1)),
+        "other queues",
+        "capacity",
+    ]
+    assert sum(trace["y"][0] for trace in traces[:-1]) == 20
+
+
+def test_nothing_to_draw_is_said_and_not_drawn() -> None:
+    """Where nobody waited there is a sentence instead of an empty chart."""
+    world, arrivals = half_used()
+    day = replay(world, arrivals)
+
+    drawn = {chart.name: chart.figure for chart in charts(day)}
+
+    assert drawn["waiting"] is None
+    assert drawn["completions"] is not None
+    assert "Nothing to draw" in page(day, report(day), title="quiet", plotly="")
+
+
 def test_the_command_replays_a_packed_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +185,7 @@ def test_the_command_replays_a_packed_trace(
     [
         ("trace.jsonl", '{"job": "a"}', "line 1: queue is missing"),
         ("scheduler.conf", "actions: dance", "unknown_action"),
+        ("other.json", '{"jobs": 3}', "other.json: not a report: ended: Field required"),
     ],
 )
 def test_the_command_names_what_it_cannot_read(
@@ -147,7 +197,10 @@ def test_the_command_names_what_it_cannot_read(
     (tmp_path / "scheduler.conf").write_text('actions: "allocate"\ntiers:\n- plugins: []\n')
     (tmp_path / name).write_text(text)
 
-    status = main([str(tmp_path / "trace.jsonl"), "--config", str(tmp_path / "scheduler.conf")])
+    options = ["--config", str(tmp_path / "scheduler.conf")]
+    if name == "other.json":
+        options += ["--beside", str(tmp_path / name)]
+    status = main([str(tmp_path / "trace.jsonl"), *options])
 
     assert status == 2
     assert words in capsys.readouterr().err
