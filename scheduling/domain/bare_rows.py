@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from django.db import connection, models
+from django.db.models import F
 from django.db.models.base import ModelState
+from django.db.models.functions import Cast
+from pydantic_core import from_json
 
 from scheduling.models import Attempt, Task
 
 M = TypeVar("M", bound=models.Model)
+
+
+class Seconds(models.Func):
+    """A time as seconds since 1970, which cost a tenth of a time to read and say as much."""
+
+    template = "extract(epoch FROM %(expressions)s)::float8"
+    output_field = models.FloatField()
 
 
 class BareRows(Generic[M]):
@@ -28,10 +40,34 @@ class BareRows(Generic[M]):
         self.columns = [str(field.column) for field in fields]
         self.names = [field.attname for field in fields]
         self.json = [field.attname for field in fields if isinstance(field, models.JSONField)]
+        self.times = [field.attname for field in fields if isinstance(field, models.DateTimeField)]
 
     def read(self, rows: models.QuerySet[M]) -> list[M]:
         """Return the rows of a queryset."""
-        return [self.instance(values) for values in rows.values_list(*self.names)]
+        return [self._read(values) for values in rows.values_list(*self._columns_as_text())]
+
+    def in_parts(self, rows: models.QuerySet[M], at_once: int) -> Iterator[list[M]]:
+        """Yield the rows of a queryset, so many at once; inside a transaction."""
+        found = rows.values_list(*self._columns_as_text()).iterator(chunk_size=at_once)
+        while part := [self._read(values) for values in islice(found, at_once)]:
+            yield part
+
+    def _columns_as_text(self) -> list[models.F | models.Func]:
+        """Return what to ask for: Django would decode JSON and times at ten times the cost."""
+        odd: dict[str, models.Func] = {name: Cast(name, models.TextField()) for name in self.json}
+        odd |= {name: Seconds(name) for name in self.times}
+        return [odd.get(name, F(name)) for name in self.names]
+
+    def _read(self, values: Sequence[Any]) -> M:
+        row = self.instance(values)
+        known = row.__dict__
+        for name in self.json:
+            text = known[name]
+            known[name] = {} if text == "{}" else from_json(text)
+        for name in self.times:
+            if (seconds := known[name]) is not None:
+                known[name] = datetime.fromtimestamp(seconds, tz=UTC)
+        return row
 
     def instance(self, values: Sequence[Any]) -> M:
         """Return a row, given its columns as Python has them."""

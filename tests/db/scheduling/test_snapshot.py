@@ -91,6 +91,21 @@ def test_warm_equals_cold(site: Site) -> None:
     assert sorted(warm.queues, key=lambda q: q.name) == sorted(cold.queues, key=lambda q: q.name)
 
 
+def test_parts_of_a_first_read_make_a_whole(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read a few jobs at once or all together, a cluster is the same."""
+    site.node()
+    site.started(role(replicas=2))
+    for _ in range(4):
+        site.submit()
+    whole = snapshot.build(site.cluster.id, site.now)
+
+    monkeypatch.setattr(snapshot, "JOBS_AT_ONCE", 2)
+
+    assert set(map(repr, snapshot.build(site.cluster.id, site.now).jobs)) == set(
+        map(repr, whole.jobs)
+    )
+
+
 def test_finished_job_that_still_holds_is_seen(site: Site) -> None:
     """Work that is over but not yet ended on its node still takes its place."""
     site.node()
