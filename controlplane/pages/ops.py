@@ -21,6 +21,7 @@ from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import operations
 from scheduling.domain.queries.operations import GPU, Attention, Kind
 from scheduling.domain.wording import sentence
+from scheduling.models import Cluster
 from tenants.domain.access import Verb, may
 from tenants.domain.errors import Invalid
 
@@ -72,7 +73,7 @@ def overview(request: PageRequest) -> HttpResponse:
         "cluster": cluster,
         "lines": attention_lines(request),
         "looked_at": now(),
-        "span": _span(request),
+        "span": _span(request, cluster),
         "spans": list(SPANS),
     }
     if request.htmx:
@@ -142,9 +143,13 @@ def _link(one: Attention, *, sees_health: bool) -> str:
     return reverse(target, args=[one.id])
 
 
-def _span(request: PageRequest) -> str:
+def _span(request: PageRequest, cluster: Cluster | None) -> str:
+    """Return what is asked for; else six hours, or one of a cluster that is younger than that."""
     wanted = request.GET.get("span", "")
-    return wanted if wanted in SPANS else "6h"
+    if wanted in SPANS:
+        return wanted
+    is_young = cluster is not None and now() - cluster.created_at < SPANS["6h"]
+    return "1h" if is_young else "6h"
 
 
 @page
@@ -153,7 +158,7 @@ def figures(request: PageRequest) -> HttpResponse:
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     clock = now()
     queues = operations.stacked_queues(request.actor, cluster)
-    span = _span(request)
+    span = _span(request, cluster)
     found = operations.allocation(cluster, queues, now=clock, span=SPANS[span])
     if not any(found.capacity.values):
         found = operations.allocation(cluster, queues, now=clock, span=SPANS[span], resource="cpu")

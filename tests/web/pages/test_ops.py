@@ -15,6 +15,7 @@ from scheduling.domain.queries import operations
 from scheduling.models import (
     Attempt,
     AttentionMark,
+    Cluster,
     Device,
     History,
     Job,
@@ -272,6 +273,18 @@ def test_figures_count_what_is_seen(site: Site, browse: Browse) -> None:
         "bob": (0, 1, *mine),
         "charlie": (1, 0, None, 0, 0, 0, 0),
     }
+
+
+def test_a_young_cluster_shows_its_hour(site: Site, browse: Browse) -> None:
+    """Six hours of which five were before its time would be a flat line; what is asked for goes."""
+    reader = browse(site.people.root)
+    spans = []
+    for age in (timedelta(minutes=20), timedelta(hours=7)):
+        Cluster.objects.update(created_at=timezone.now() - age)
+        spans.append([reader.get(f"/ops/{part}").context["span"] for part in ("", "figures/")])
+
+    assert spans == [["1h", "1h"], ["6h", "6h"]]
+    assert reader.get("/ops/?span=7d").context["span"] == "7d"
 
 
 def test_chart_stacks_the_readers_queues(site: Site, browse: Browse) -> None:
