@@ -9,4 +9,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("controlplane.pages.urls")),
 ]
 
+handler400 = "controlplane.pages.failed.bad_request"
 handler500 = "controlplane.pages.failed.server_error"

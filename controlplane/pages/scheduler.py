@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
@@ -15,7 +17,7 @@ from scheduling.domain.queries import scheduler as scheduler_queries
 from scheduling.domain.wording import sentence
 from scheduling.models import Cluster
 from tenants.domain.access import Verb, may, require
-from tenants.domain.errors import Conflict, Invalid
+from tenants.domain.errors import Conflict, Invalid, Problem
 
 SECTION = "pages:cluster"
 
@@ -36,9 +38,10 @@ def _save(request: PageRequest, cluster: Cluster) -> HttpResponse:
     version = request.POST.get("version", "")
     is_check = request.POST.get("action") == "check"
     typed: dict[str, object] = {"text": text, "reason": request.POST.get("reason", "")[:500]}
+    notes: Sequence[Problem] = ()
     try:
         if is_check:
-            scheduler_configs.check(actor=request.actor, text=text)
+            notes = scheduler_configs.check(actor=request.actor, text=text)
         else:
             scheduler_configs.edit(
                 actor=request.actor,
@@ -49,17 +52,21 @@ def _save(request: PageRequest, cluster: Cluster) -> HttpResponse:
                 reason=str(typed["reason"]),
             )
     except Invalid as error:
-        problems = [
-            (one.path.removeprefix("text").removeprefix("."), sentence(one.code, one.params))
-            for one in error.problems
-        ]
-        return _show(request, cluster, {**typed, "problems": problems}, status=422)
+        return _show(request, cluster, {**typed, "problems": _told(error.problems)}, status=422)
     except Conflict as error:
         return _show(request, cluster, {**typed, "is_conflict": True, "theirs": error.current}, 409)
     if is_check:
-        return _show(request, cluster, {**typed, "is_checked": True})
+        return _show(request, cluster, {**typed, "is_checked": True, "notes": _told(notes)})
     messages.success(request, _("Saved; the next cycle plans by it."))
     return HttpResponseRedirect(request.get_full_path())
+
+
+def _told(problems: Iterable[Problem]) -> list[tuple[str, str]]:
+    """Return places in the text and what is to be said of them."""
+    return [
+        (one.path.removeprefix("text").removeprefix("."), sentence(one.code, one.params))
+        for one in problems
+    ]
 
 
 def _save_tiers(request: PageRequest, cluster: Cluster) -> HttpResponse:
@@ -99,6 +106,7 @@ def _show(
         "view": view,
         "chart": cycle_chart.chart(view.cycles),
         "config": found,
+        "notes": _told(found.notes),
         "versions": scheduler_configs.versions(
             actor=request.actor, cluster_id=cluster.id, limit=20
         ),

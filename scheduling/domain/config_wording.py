@@ -17,6 +17,18 @@ TEXTS: dict[str, Promise] = {
     "config_not_a_boolean": _("“{value}” is neither true nor false."),
     "config_not_a_duration": _("“{value}” is not a duration; write it like 90s, 15m or 1h30m."),
     "config_not_a_number": _("“{value}” is not a number."),
+    "config_not_a_number_from": _("“{value}” is not a number from {least} on."),
+    "config_not_a_count": _("“{value}” is not a whole number from {least} on."),
+    "config_not_a_choice": _("“{value}” is not one of: {known}."),
+    "config_not_hours": _("“{value}” is not a span of the day; write it like 22:00-06:00."),
+    "config_not_a_time_zone": _("“{value}” is not a time zone, such as Asia/Shanghai."),
+    "config_argument_form": _("This cannot be read; write it like {example}."),
+    "config_argument_unknown": _(
+        "Nothing reads the argument “{name}” here; it changes nothing. Known are: {known}."
+    ),
+    "config_argument_ignored": _(
+        "“{name}” is read, so that a file of Volcano's carries over, and changes nothing."
+    ),
     "config_two_share_rules": _(
         "{plugins}: each of these says what a queue deserves; name only one of them."
     ),

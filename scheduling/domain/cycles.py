@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -9,10 +10,11 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Max
 
-from scheduling.domain import leases
-from scheduling.engine.config import DEFAULT_CONFIG, parse_config
+from scheduling.domain import leases, scheduler_configs
+from scheduling.domain.wording import sentence
+from scheduling.engine.config import DEFAULT_CONFIG, ConfigProblem, ParsedConfig, parse_config
 from scheduling.engine.types import Config
-from scheduling.models import Cluster, CycleRecord
+from scheduling.models import Cluster, CycleRecord, SchedulerConfig
 
 IDLE_RECORD_SECONDS = 5.0
 KEPT_CYCLES = 10_000
@@ -39,10 +41,26 @@ class Cycle:
 
 
 def configuration_of(cluster_id: UUID) -> Config:
-    """Return the configuration that a cluster's text names, the default where it has problems."""
+    """Return the configuration that a cluster's text names, the last good one where it is wrong."""
     text = Cluster.objects.values_list("scheduler_config", flat=True).get(id=cluster_id)
-    parsed = parse_config(text) if text.strip() else None
-    return DEFAULT_CONFIG if parsed is None or parsed.config is None else parsed.config
+    return _read(text).config or last_good(cluster_id)
+
+
+def last_good(cluster_id: UUID) -> Config:
+    """Return the newest version of a cluster's configuration that can be read, or the default."""
+    rows = SchedulerConfig.objects.filter(cluster_id=cluster_id).order_by("-number")
+    for text in rows.values_list("text", flat=True)[:MOST_VERSIONS]:
+        config = _read(text).config
+        if config is not None:
+            return config
+    return DEFAULT_CONFIG
+
+
+MOST_VERSIONS = 20
+
+
+def _read(text: str) -> ParsedConfig:
+    return parse_config(text) if text.strip() else ParsedConfig(DEFAULT_CONFIG)
 
 
 class Configuration:
@@ -61,20 +79,31 @@ class Configuration:
             cursor.execute(statement, [self.cluster_id])
             if cursor.fetchone() == (self._version,):
                 return self._config
-        row = Cluster.objects.only("version", "scheduler_config").get(id=self.cluster_id)
-        self._version = row.version
-        if not row.scheduler_config.strip():
-            self._config = DEFAULT_CONFIG
-            return self._config
-        parsed = parse_config(row.scheduler_config)
-        if parsed.config is not None and not parsed.problems:
+        row = Cluster.objects.only("version", "scheduler_config", "config_problem").get(
+            id=self.cluster_id
+        )
+        is_first, self._version = self._version < 0, row.version
+        parsed = _read(row.scheduler_config)
+        if parsed.config is not None:
             self._config = parsed.config
-        else:
+        elif is_first:  # another process had a good one in force
+            self._config = last_good(self.cluster_id)
+        problem = _in_words(parsed.problems)[:LONGEST_PROBLEM]
+        if problem != row.config_problem:
             with leases.fenced(scope=scope, epoch=epoch):
-                Cluster.objects.filter(id=self.cluster_id).update(
-                    config_problem="; ".join(str(one) for one in parsed.problems)[:1000]
-                )
+                Cluster.objects.filter(id=self.cluster_id).update(config_problem=problem)
         return self._config
+
+
+LONGEST_PROBLEM = 1000
+
+
+def _in_words(problems: Iterable[ConfigProblem]) -> str:
+    """Say what is wrong where, in the installation's language."""
+    return " ".join(
+        f"{one.path.removeprefix('text').removeprefix('.')}: {sentence(one.code, one.params)}"
+        for one in scheduler_configs.told(problems)
+    )
 
 
 WRITE_CYCLE = """

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from scheduling.domain import quarantine
+from scheduling.domain import cycles, quarantine
 from scheduling.domain import snapshot as snapshots
 from scheduling.domain.queue_changes import (
     QueueEdit,
@@ -25,8 +25,7 @@ from scheduling.domain.queue_changes import (
 )
 from scheduling.domain.snapshot_values import queue_value
 from scheduling.engine import types as engine
-from scheduling.engine.config import DEFAULT_CONFIG, parse_config
-from scheduling.models import Cluster, Job, Queue
+from scheduling.models import Job, Queue
 from scheduling.spec.job_spec import GPU_RESOURCE
 from scheduling.spec.queue_tree import note_overcommitted
 from tenants.domain import access
@@ -158,7 +157,7 @@ def _compare(
 ) -> Preview:
     """Plan the snapshot as it is and with other queues; say what differs."""
     wanted = {queue.name: queue for queue in queues}
-    config = _config(next(iter(tree.values())).cluster_id)
+    config = cycles.configuration_of(next(iter(tree.values())).cluster_id)
     # A job that makes planning fail is left out of both, as the scheduler leaves it out.
     now = quarantine.plan(before, config)
     then = quarantine.plan(replace(now.snapshot, queues=queues), config)
@@ -228,15 +227,6 @@ def _sums(
                 after_here[resource],
                 parent.min.get(resource),
             )
-
-
-def _config(cluster_id: UUID) -> engine.Config:
-    """Return the configuration in force; a wrong text never is."""
-    text = Cluster.objects.values_list("scheduler_config", flat=True).get(id=cluster_id)
-    parsed = parse_config(text) if text.strip() else None
-    if parsed is None or parsed.config is None or parsed.problems:
-        return DEFAULT_CONFIG
-    return parsed.config
 
 
 def _visible(actor: Actor, tree: Tree) -> set[UUID]:

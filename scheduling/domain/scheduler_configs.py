@@ -8,6 +8,7 @@ good one in force (`cycles.Configuration`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -17,7 +18,13 @@ from django.db import transaction
 from django.db.models import Max
 
 from scheduling.domain import clusters
-from scheduling.engine.config import DEFAULT_CONFIG, DEFAULT_OFF, FLAG_BY_KEY, parse_config
+from scheduling.engine.config import (
+    DEFAULT_CONFIG,
+    DEFAULT_OFF,
+    FLAG_BY_KEY,
+    ConfigProblem,
+    parse_config,
+)
 from scheduling.engine.types import Config, PluginConfig
 from scheduling.models import Cluster, SchedulerConfig
 from tenants.domain import access, audit, notify
@@ -40,6 +47,8 @@ class InForce:
     """Of the cluster's row: what an edit names as the state that it saw."""
     problem: str = ""
     """What was wrong with a later text that did not come through `edit`."""
+    notes: tuple[Problem, ...] = ()
+    """What it says that changes nothing."""
 
 
 def in_force(*, actor: Actor, cluster_id: UUID) -> InForce:
@@ -58,6 +67,7 @@ def in_force(*, actor: Actor, cluster_id: UUID) -> InForce:
         is_default,
         cluster.version,
         cluster.config_problem,
+        notes=() if is_default else tuple(told(parse_config(cluster.scheduler_config).notes)),
     )
 
 
@@ -78,7 +88,11 @@ def problems_of(text: str) -> list[Problem]:
         return [Problem("text", "too_long", {"length": len(text), "max": LONGEST_TEXT})]
     if not text.strip():
         return []
-    found = parse_config(text).problems
+    return told(parse_config(text).problems)
+
+
+def told(found: Iterable[ConfigProblem]) -> list[Problem]:
+    """Return what was found in a text, as problems of this package."""
     return [
         Problem(
             f"text.{one.path}" if one.path else "text",
@@ -95,8 +109,8 @@ def _plain(value: object) -> str | int | float:
     return ", ".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
 
 
-def check(*, actor: Actor, text: str) -> None:
-    """Check a text without putting it in force.
+def check(*, actor: Actor, text: str) -> list[Problem]:
+    """Check a text without putting it in force; return what it says that changes nothing.
 
     Raises:
         Denied, NotFound: only who may change the installation's settings may do this.
@@ -106,6 +120,7 @@ def check(*, actor: Actor, text: str) -> None:
     problems = problems_of(text)
     if problems:
         raise Invalid(problems)
+    return told(parse_config(text).notes) if text.strip() else []
 
 
 def edit(

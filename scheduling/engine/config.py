@@ -234,7 +234,7 @@ def _action_arguments(value: object, found: _Found) -> dict[str, Mapping[str, st
         if not isinstance(item, dict) or not isinstance(item.get("name"), str):
             found.refuse(path, "no_name")
         elif _is_action(item["name"], f"{path}.name", found):
-            known = takes.OF_ACTIONS.get(item["name"])
+            known = takes.OF_ACTIONS[item["name"]]
             stated = item.get("arguments")
             result[item["name"]] = _arguments(stated, known, f"{path}.arguments", found)
     return result
@@ -278,7 +278,7 @@ def _plugin(item: object, path: str, found: _Found) -> PluginConfig | None:
             disabled.discard(flag)
         else:
             disabled.add(flag)
-    known = takes.OF_PLUGINS.get(name)
+    known = takes.OF_PLUGINS.get(name, takes.OF_OTHERS)
     arguments = _arguments(item.get("arguments"), known, f"{path}.arguments", found)
     return PluginConfig(name, arguments, frozenset(disabled))
 
@@ -291,21 +291,19 @@ def _refuse_plugin(name: str, path: str, found: _Found) -> None:
         found.refuse(path, "unknown_plugin", name=name, known=sorted(registry.PLUGINS))
 
 
-def _arguments(
-    value: object, known: takes.Arguments | None, path: str, found: _Found
-) -> dict[str, str]:
-    """Read arguments as texts; where it is not known what an action or plugin takes, whatever."""
+def _arguments(value: object, known: takes.Arguments, path: str, found: _Found) -> dict[str, str]:
+    """Read arguments as texts."""
     if value is None:
         return {}
     if not isinstance(value, dict):
         found.refuse(path, "not_a_mapping")
         return {}
     result = {str(key): takes.as_text(item) for key, item in value.items()}
-    for name, text in result.items() if known is not None else ():
-        kind = takes.kind_of(name, known or {})
+    for name, text in result.items():
+        kind = takes.kind_of(name, known)
         place = f"{path}.{name}"
         if kind is None:
-            found.note(place, "argument_unknown", name=name, known=sorted(known or {}))
+            found.note(place, "argument_unknown", name=name, known=sorted(known))
         elif kind is takes.IGNORED:
             found.note(place, "argument_ignored", name=name)
         elif not kind.accepts(text):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 from scheduling.engine.types import (
     Config,
@@ -406,15 +407,19 @@ def _is_counted(budget: DisruptionBudget, task: str, role: Role) -> bool:
 
 def _hours(facts: Facts, config: Config) -> Iterator[Violation]:
     """Nothing is bound to a revocable node outside its hours, or that does not accept it."""
-    clock = datetime.fromtimestamp(facts.snapshot.now, UTC)
-    minute = clock.hour * 60 + clock.minute
-    hours = {
-        key.removeprefix("tdm.revocable-zone."): text
+    stated = {
+        key.removeprefix("tdm."): text
         for tier in config.tiers
         for plugin in tier
         if plugin.name == "tdm"
         for key, text in plugin.arguments.items()
-        if key.startswith("tdm.revocable-zone.")
+    }
+    clock = datetime.fromtimestamp(facts.snapshot.now, ZoneInfo(stated.get("time-zone", "UTC")))
+    minute = clock.hour * 60 + clock.minute
+    hours = {
+        key.removeprefix("revocable-zone."): text
+        for key, text in stated.items()
+        if key.startswith("revocable-zone.")
     }
     for binding in facts.plan.binds:
         place = facts.places.get(binding.task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ from rest_framework.response import Response
 
 from controlplane.api import etag
 from controlplane.api.base import ApiView
+from controlplane.api.errors import field_errors
 from controlplane.api.fields import ReasonField, StrictSerializer
 from controlplane.api.schema import problems, whole_list
 from scheduling.domain import network_tiers, scheduler_configs
@@ -29,6 +31,13 @@ class SchedulerConfigOut(serializers.Serializer[Any]):
     is_default = serializers.BooleanField()
     version = serializers.IntegerField()
     problem = serializers.CharField()
+    notes = serializers.SerializerMethodField(
+        help_text="What the text says that changes nothing; of a dry run what the text sent says."
+    )
+
+    def get_notes(self, found: InForce) -> list[dict[str, str]]:
+        """Write each with its place."""
+        return field_errors(found.notes)
 
 
 class SchedulerConfigIn(StrictSerializer):
@@ -143,16 +152,17 @@ class SchedulerConfigView(ApiView):
         version = etag.required_version(request)
         wanted = self.read(SchedulerConfigIn)
         if wanted["dry_run"]:
-            scheduler_configs.check(actor=self.actor, text=wanted["text"])
-        else:
-            scheduler_configs.edit(
-                actor=self.actor,
-                cluster_id=cluster_id,
-                text=wanted["text"],
-                expected_version=version,
-                now=self.now,
-                reason=wanted["reason"],
-            )
+            notes = scheduler_configs.check(actor=self.actor, text=wanted["text"])
+            seen = scheduler_configs.in_force(actor=self.actor, cluster_id=cluster_id)
+            return self.reply(replace(seen, notes=tuple(notes)))
+        scheduler_configs.edit(
+            actor=self.actor,
+            cluster_id=cluster_id,
+            text=wanted["text"],
+            expected_version=version,
+            now=self.now,
+            reason=wanted["reason"],
+        )
         return self.reply(scheduler_configs.in_force(actor=self.actor, cluster_id=cluster_id))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -21,8 +23,6 @@ ZONE = "volcano.sh/revocable-zone"
 
 WINDOW = "tdm.revocable-zone."
 
-DAY_MINUTES = 24 * 60
-
 SCORE = 100.0
 
 Held = tuple[RoleView, Task, int]
@@ -31,10 +31,11 @@ Held = tuple[RoleView, Task, int]
 class RevocableNodes(Plugin):
     """Open revocable nodes in their hours to roles that accept them; withdraw tasks afterwards.
 
-    Arguments `tdm.revocable-zone.<zone>: "22:00-06:00"` in UTC; an end not after its start is of
-    the next day. Withdrawals and preemptions keep to the job's budget, given by its annotations
-    `volcano.sh/jdb-min-available` or `jdb-max-unavailable` (a number, or a percentage of all its
-    tasks); without either one task at a time.
+    Arguments `tdm.revocable-zone.<zone>: "22:00-06:00"`; an end not after its start is of the next
+    day. The hours are those of `tdm.time-zone` (UTC), summer time included. Withdrawals and
+    preemptions keep to the job's budget, given by its annotations `volcano.sh/jdb-min-available`
+    or `jdb-max-unavailable` (a number, or a percentage of all its tasks); without either one task
+    at a time.
     Source: Volcano pkg/scheduler/plugins/tdm; there the hours after midnight of a window that
     began the day before are not recognised, and tasks are withdrawn once per `tdm.evict.period`.
     """
@@ -44,7 +45,9 @@ class RevocableNodes(Plugin):
     def __init__(self, session: Session, config: PluginConfig) -> None:
         """Find out which zones are open."""
         super().__init__(session, config)
-        minute = int(session.now // 60) % DAY_MINUTES
+        zone = ZoneInfo(self.arguments.get("tdm.time-zone", "UTC"))
+        clock = datetime.fromtimestamp(session.now, zone)
+        minute = clock.hour * 60 + clock.minute
         self.open = {
             key.removeprefix(WINDOW)
             for key, text in config.arguments.items()

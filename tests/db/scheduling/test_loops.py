@@ -15,9 +15,19 @@ from django.db.models import Sum
 
 from scheduling.domain import counters, cycles, jobs, leases, nodes, quarantine, topics
 from scheduling.engine import cycle
+from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.types import Job as EngineJob
 from scheduling.engine.types import Plan, Snapshot
-from scheduling.models import Attempt, Cluster, CycleRecord, Job, JobCount, Lease, Queue
+from scheduling.models import (
+    Attempt,
+    Cluster,
+    CycleRecord,
+    Job,
+    JobCount,
+    Lease,
+    Queue,
+    SchedulerConfig,
+)
 from tenants.domain import outbox
 from tenants.models import AuditRow, AuditSeal, OutboxRow
 from tests.factories.cluster import Site, fresh, role
@@ -207,7 +217,28 @@ def test_wrong_configuration_is_reported_and_the_last_valid_one_stays(site: Site
     current = configuration.current(site.scope, site.epoch)
 
     assert current == valid
-    assert "fly" in Cluster.objects.get().config_problem
+    problem = Cluster.objects.get().config_problem
+    assert problem.startswith("actions[0]: There is no action “fly”. There are: allocate, ")
+
+
+def test_after_a_restart_the_last_good_version_is_in_force(site: Site) -> None:
+    """Who never saw a good text takes the newest that can be read; a mend is told too."""
+    for number, text in enumerate(('actions: "allocate"\ntiers: [{plugins: [{name: gang}]}]', "-")):
+        SchedulerConfig.objects.create(
+            cluster=site.cluster, number=number, text=text, created_at=site.now
+        )
+    Cluster.objects.update(scheduler_config='actions: "fly"', version=2)
+
+    configuration = cycles.Configuration(site.cluster.id)
+    started = configuration.current(site.scope, site.epoch)
+    elsewhere = cycles.configuration_of(site.cluster.id)
+    Cluster.objects.update(scheduler_config="", version=3)
+    mended = configuration.current(site.scope, site.epoch)
+
+    assert [action.name for action in started.actions] == ["allocate"]
+    assert elsewhere == started
+    assert mended == DEFAULT_CONFIG
+    assert Cluster.objects.get().config_problem == ""
 
 
 # --- relay ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.engine import budgets
+from scheduling.engine import budgets, verify
 from scheduling.engine.cycle import plan
 from scheduling.engine.fairness.hierarchy import ShareTree
 from scheduling.engine.plugins import task_topology, tdm
@@ -100,6 +100,23 @@ def test_window_is_open_in_its_hours(window: str, time: str, expected: bool) -> 
     hours, minutes = time.split(":")
 
     assert tdm.is_open(window, int(hours) * 60 + int(minutes)) is expected
+
+
+@pytest.mark.parametrize(("zone", "node"), [("UTC", "own"), ("Asia/Shanghai", "lent")])
+def test_hours_are_those_of_the_time_zone(zone: str, node: str) -> None:
+    """Noon of UTC is eight in the evening in Shanghai; the verifier reads the clock alike."""
+    snapshot = read(
+        f"nodes lent: gpu=1 label.{tdm.ZONE}=z\nnodes own: gpu=1\nqueue q:\njob q/j: 1 x gpu=1",
+        now=NOON,
+    )
+    snapshot = with_role(snapshot, annotations={tdm.ZONE: "*"})
+    hours = {"tdm.revocable-zone.z": "19:30-21:00", "tdm.time-zone": zone}
+    by = config("gang", "predicates", PluginConfig("tdm", hours))
+
+    outcome = plan(snapshot, by)
+
+    assert [b.node for b in outcome.binds] == [node]
+    assert verify.check(snapshot, outcome, by) == []
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,56 @@ def test_check_saves_nothing(site: Site, browse: Browse) -> None:
     assert in_force(site) == ""
 
 
+def test_what_changes_nothing_is_told_and_saved(site: Site, browse: Browse) -> None:
+    """A slip in an argument's name: the check and the page in force say so, as does the API."""
+    client = browse(site.people.root)
+    slip = GOOD + "    arguments: {gang.wholegangs: true}\n"
+    place = "tiers[0].plugins[0].arguments.gang.wholegangs"
+
+    checked = client.post(PATH, {"text": slip, "version": version(site), "action": "check"})
+    post(client, site, slip)
+    saved = client.get(PATH)
+    document = client.get(f"/api/v1/clusters/{site.cluster.id}/scheduler-config").json()
+
+    for page in (checked, saved):
+        assert "Some of the text changes nothing" in page.content.decode()
+        assert place in page.content.decode()
+    assert [(one["field"], one["code"]) for one in document["notes"]] == [
+        (f"text.{place}", "config_argument_unknown")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            GOOD.replace("gang\n", "overcommit\n    arguments: {overcommit-factor: much}\n"),
+            "tiers[0].plugins[0].arguments.overcommit-factor</span>: “much” is not a number.",
+        ),
+        ("actions: [allocate\ntiers:", "line 2, column 6</span>: This is not YAML"),
+        ("#" * 200_000, "200000 characters; 100000 are possible."),
+    ],
+    ids=["value", "yaml", "too long"],
+)
+def test_what_is_wrong_is_told_in_words(site: Site, browse: Browse, text: str, told: str) -> None:
+    """A value of the wrong kind, no YAML, far too much: each is named and nothing is saved."""
+    client = browse(site.people.root)
+
+    page = client.post(PATH, {"text": text, "version": version(site), "action": "save"})
+
+    assert page.status_code == 422
+    assert told in page.content.decode()
+    assert in_force(site) == ""
+
+
+def test_two_megabytes_are_refused_in_words(site: Site, browse: Browse) -> None:
+    """What is too large to be read at all is answered with a page that says so."""
+    page = browse(site.people.root).post(PATH, {"text": "#" * 2_000_000, "version": "1"})
+
+    assert page.status_code == 413
+    assert "A form takes 1.0\xa0MB" in page.content.decode()
+
+
 def test_a_conflict_shows_both(site: Site, browse: Browse) -> None:
     """Who comes second sees what is in force above what they typed, and overwrites nothing."""
     client = browse(site.people.root)
