@@ -41,9 +41,13 @@ class Neighbours:
     Source: Kubernetes' InterPodAffinity and PodTopologySpread.
     """
 
-    def __init__(self, session: Session) -> None:
-        """Keep the session; nothing is counted before it is asked."""
+    def __init__(self, session: Session, *, counts_evicted: bool = False) -> None:
+        """Keep the session; nothing is counted before it is asked.
+
+        With `counts_evicted` the tasks that this cycle evicts count as if they stayed.
+        """
         self.session = session
+        self._counts_evicted = counts_evicted
         self._found: dict[tuple[object, ...], Alike] | None = None
 
     def has_rules(self) -> bool:
@@ -52,8 +56,11 @@ class Neighbours:
 
     def book(self, entry: Entry, sign: int) -> None:
         """Count a step of the cycle, or with sign -1 its undoing."""
+        is_eviction = entry.kind is EntryKind.EVICT
+        if is_eviction and self._counts_evicted:
+            return
         if self._found is not None and entry.node >= 0:
-            step = -sign if entry.kind is EntryKind.EVICT else sign
+            step = -sign if is_eviction else sign
             self._add(entry.role.role, _namespace(entry.task.key), entry.node, step)
 
     def _placed(self) -> Iterable[Alike]:
@@ -63,7 +70,8 @@ class Neighbours:
             for row in self.session.tables.rows.values():
                 for role in row.roles:
                     for task, node in role.held:
-                        if node >= 0 and task.key not in self.session.evicted:
+                        is_gone = task.key in self.session.evicted and not self._counts_evicted
+                        if node >= 0 and not is_gone:
                             self._add(role.role, _namespace(task.key), node, 1)
             for entry in self.session.journal:
                 if entry.kind is not EntryKind.EVICT and entry.node >= 0:

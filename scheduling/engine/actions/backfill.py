@@ -28,7 +28,9 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
         for g in admitted(session)
         if (job := g.head) and (_may_borrow(g) or is_head(job, g.reason))
     ]
-    has_preempt = any(action.name == "preempt" for action in session.config.actions)
+    has_preempt = any(action.name == "preempt" for action in session.config.actions) and bool(
+        session.each("preemptable")
+    )
     serve(
         session,
         [g for g, job in waiting if not session.is_job_ready(job)],

@@ -161,7 +161,7 @@ def bundles(
     most of what is needed for the least.
     """
     need = missing_request(session, claimant)
-    if not claimant.roles:
+    if not claimant.roles or not session.each("gang_evictable"):
         return []
     role = next((r for r in claimant.roles if r.pending), claimant.roles[0])
     removed = Removed(session.width)

@@ -24,6 +24,8 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
     rise further. What idle room can settle by lending is left to backfill, which runs later.
     """
     del arguments
+    if not session.each("preemptable"):
+        return
     by_queue: dict[str, list[Group]] = {}
     for group in starving_groups(session):
         by_queue.setdefault(group.first.job.queue, []).append(group)

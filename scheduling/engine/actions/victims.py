@@ -43,8 +43,11 @@ def starving_groups(session: Session) -> list[Group]:
 def victim_keys(session: Session, action: str, queue: QueueView, priority: int) -> set[str]:
     """Return the jobs that every plugin with an opinion could give up for a job of a queue.
 
-    Jobs of the same queue for preempt, of the others for reclaim.
+    Jobs of the same queue for preempt, of the others for reclaim. Where no plugin votes on
+    evictions, none is allowed: whoever switches the votes off does not mean everybody to go.
     """
+    if not session.each(f"{action}able"):
+        return set()
     found: set[str] | None = None
     for callback in session.each(f"{action}_jobs"):
         allowed = callback(queue, priority)

@@ -26,7 +26,8 @@ class Predicates(Plugin):
 
     Arguments `predicate.<rule>Enable` (default true) with <rule> one of `NodeAffinity`,
     `TaintToleration`, `PodAffinity`, `PodTopologySpread`, `NodePorts`, `VolumeBinding`,
-    `DynamicResourceAllocation`.
+    `DynamicResourceAllocation`. Without the flag `preemptable` nobody is evicted for a rule about
+    neighbours: those who are evicted count as if they stayed.
     Source: Volcano pkg/scheduler/plugins/predicates, kube-scheduler's filters.
     """
 
@@ -35,7 +36,7 @@ class Predicates(Plugin):
     def __init__(self, session: Session, config: PluginConfig) -> None:
         """Watch neighbours and volumes only where some role has rules about them."""
         super().__init__(session, config)
-        self.neighbours = Neighbours(session)
+        self.neighbours = Neighbours(session, counts_evicted=not self.has_flag("preemptable"))
         self.volumes = Volumes(session)
         switches = (
             ("affinity", "PodAffinity"),

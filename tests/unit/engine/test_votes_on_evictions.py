@@ -1,0 +1,91 @@
+"""Who is asked before anybody is evicted, and what the plugins' votes cannot allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduling.engine.types import (
+    ActionConfig,
+    Config,
+    PluginConfig,
+    PodTerm,
+    Requirement,
+    Snapshot,
+)
+from tests.scenarios import cycle, read
+
+FULL = "nodes n: gpu=2\nqueue q:\nqueue p:\njob p/old: 2 x gpu=1 min=1 running n*2\n"
+OF_ITS_QUEUE = FULL + "job p/new: 1 x gpu=1 priority=1"
+OF_ANOTHER_QUEUE = FULL + "job q/new: 1 x gpu=1"
+
+
+GANG = PluginConfig("gang", disabled=frozenset({"preemptable", "reclaimable"}))
+
+
+def config(action: str, *plugins: PluginConfig) -> Config:
+    """Return a configuration of one action after allocate, with gangs that have no vote."""
+    return Config((ActionConfig("allocate"), ActionConfig(action)), ((GANG, *plugins),))
+
+
+@pytest.mark.parametrize(
+    ("action", "text", "voter", "votes"),
+    [
+        ("preempt", OF_ITS_QUEUE, "priority", "preemptable"),
+        ("reclaim", OF_ANOTHER_QUEUE, "shares", "reclaimable"),
+    ],
+)
+def test_nobody_is_evicted_where_no_plugin_votes(
+    action: str, text: str, voter: str, votes: str
+) -> None:
+    """The one plugin with a vote lets a task go; with its vote switched off the task stays."""
+    silent = PluginConfig(voter, disabled=frozenset({votes}))
+
+    assert cycle(text, config=config(action, PluginConfig(voter))).evicted == ["p/old-1"]
+    assert cycle(text, config=config(action, silent)).evicted == []
+
+
+def test_no_gang_is_evicted_where_no_plugin_votes() -> None:
+    """Conformance lets a gang go for a domain; without it nobody does."""
+    action = "gangpreempt"
+
+    voted = cycle(OF_ITS_QUEUE, config=config(action, PluginConfig("conformance")))
+    silent = cycle(OF_ITS_QUEUE, config=config(action))
+
+    assert (len(voted.evicted), silent.evicted) == (1, [])
+
+
+def apart(text: str) -> Snapshot:
+    """Return a cluster whose tasks are all labelled alike, the last job's wanting none beside."""
+    snapshot = read(text)
+    term = PodTerm((Requirement("app", "In", ("web",)),), "host", is_anti=True)
+    jobs = tuple(
+        replace(
+            job,
+            roles=tuple(
+                replace(r, labels={"app": "web"}, pod_terms=(term,) * (job is snapshot.jobs[-1]))
+                for r in job.roles
+            ),
+        )
+        for job in snapshot.jobs
+    )
+    return replace(snapshot, jobs=jobs)
+
+
+@pytest.mark.parametrize(
+    ("disabled", "evicted"), [(frozenset(), ["q/old-0"]), ({"preemptable"}, [])]
+)
+def test_neighbour_is_evicted_unless_predicates_may_not(
+    disabled: frozenset[str], evicted: list[str]
+) -> None:
+    """There is room, but a neighbour to be kept away from; a flag says that it may not go."""
+    snapshot = apart(
+        "nodes n: gpu=2 label.host=n\nqueue q:\n"
+        "job q/old: 1 x gpu=1 running n\njob q/new: 1 x gpu=1 priority=1"
+    )
+    predicates = PluginConfig("predicates", disabled=frozenset(disabled))
+
+    outcome = cycle(snapshot, config=config("preempt", PluginConfig("priority"), predicates))
+
+    assert outcome.evicted == evicted
