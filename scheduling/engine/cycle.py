@@ -41,9 +41,8 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
     1. Open a session: tables, queue tree, plugins. 2. Run the actions in order. 3. Settle what they
     decided between them. 4. Read the plan off the journal.
     """
-    session = run(snapshot, config, memo=memo)
     with without_collecting():
-        return close(session)
+        return close(run(snapshot, config, memo=memo))
 
 
 def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Session:
