@@ -4,9 +4,13 @@ Taking a lease adds 1 to its epoch. A writer locks the row FOR SHARE inside its 
 compares: a successor cannot take the lease until that transaction has ended, and one that ended
 after the successor came finds another epoch and writes nothing. A check before the transaction
 would be no fence.
+
+Beside the row a holder has an advisory lock of PostgreSQL, which goes with its connection and so
+with its process. It is a hint only: who saw it held and then free need not wait until the lease
+runs out. Were the hint wrong, the epoch would stop the old holder all the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,14 +19,19 @@ from django.db import connection, transaction
 from scheduling.domain.errors import LeaseLostError
 from scheduling.models import Lease
 
-Values = dict[str, str | int | float]
+Values = Mapping[str, str | int | float | None]
 
 IDLE_LIMIT = "3s"
 """A holder that is paused inside a transaction loses it, so that a successor need not wait."""
 
 
-def acquire(*, scope: str, holder: str, ttl_seconds: float) -> int | None:
-    """Take the lease if it is free or has run out; return the new epoch, None if it is held."""
+def acquire(
+    *, scope: str, holder: str, ttl_seconds: float, ended_epoch: int | None = None
+) -> int | None:
+    """Take the lease if it is free or has run out; return the new epoch, None if it is held.
+
+    It is free, too, if the holder of `ended_epoch` still has it, whose process has ended.
+    """
     statement = """
         INSERT INTO scheduling_lease AS l (scope, holder, epoch, expires_at, acquired_at, detail)
         VALUES (%(scope)s, %(holder)s, 1, clock_timestamp() + %(ttl)s * interval '1 second',
@@ -30,10 +39,11 @@ def acquire(*, scope: str, holder: str, ttl_seconds: float) -> int | None:
         ON CONFLICT (scope) DO UPDATE
         SET holder = excluded.holder, epoch = l.epoch + 1, expires_at = excluded.expires_at,
             acquired_at = excluded.acquired_at, detail = '{}'
-        WHERE l.expires_at < clock_timestamp()
+        WHERE l.expires_at < clock_timestamp() OR l.epoch = %(ended)s
         RETURNING epoch
     """
-    return _one(statement, {"scope": scope, "holder": holder, "ttl": ttl_seconds})
+    values: Values = {"scope": scope, "holder": holder, "ttl": ttl_seconds, "ended": ended_epoch}
+    return _one(statement, values)
 
 
 def renew(*, scope: str, holder: str, epoch: int, ttl_seconds: float) -> bool:
@@ -82,6 +92,34 @@ def fenced(*, scope: str, epoch: int) -> Iterator[None]:
     with transaction.atomic():
         check(scope=scope, epoch=epoch)
         yield
+
+
+SIGN = "hashtext(%(scope)s), (%(epoch)s %% 2147483647)::int"
+
+
+def show_life(*, scope: str, epoch: int) -> bool:
+    """Hold the sign that the holder lives, for as long as this connection stands."""
+    statement = f"SELECT pg_try_advisory_lock({SIGN})::int"
+    return _one(statement, {"scope": scope, "epoch": epoch}) == 1
+
+
+def hide_life(*, scope: str, epoch: int) -> None:
+    """Give up the sign: a connection that goes back to its pool would keep it."""
+    statement = f"SELECT pg_advisory_unlock({SIGN})::int"
+    _one(statement, {"scope": scope, "epoch": epoch})
+
+
+def life(scope: str) -> tuple[int, bool]:
+    """Return the newest epoch, and whether another connection than this one holds its sign."""
+    statement = """
+        SELECT epoch, NOT pg_try_advisory_xact_lock_shared(
+            hashtext(scope), (epoch %% 2147483647)::int)
+        FROM scheduling_lease WHERE scope = %(scope)s
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"scope": scope})
+        epoch, is_alive = cursor.fetchone() or (0, False)
+    return int(epoch), bool(is_alive)
 
 
 def is_held(scope: str) -> bool:

@@ -3,9 +3,10 @@
 A loop is a long Celery task. It stands by until the lease is free, leads with the epoch it got,
 and every write of a turn checks that epoch inside its transaction (`leases.fenced`). A thread
 renews the lease; a holder that could not renew for two thirds of the time stops by its own
-monotonic clock, before anybody else can have the lease. After some minutes it hands over, if the
-broker answers: the lease is released and the same loop queued again, so that workers can be
-replaced and memory is given back. With Redis away it goes on for good.
+monotonic clock, before anybody else can have the lease. When its process ends, its connection to
+the database does too, which whoever stands by notices within a quarter of a second. After some
+minutes it hands over, if the broker answers: the lease is released and the same loop queued again,
+so that workers can be replaced and memory is given back. With Redis away it goes on for good.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -23,6 +25,7 @@ import redis
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, close_old_connections, connection
+from psycopg.errors import LockNotAvailable
 
 from scheduling.domain import leases
 from scheduling.domain.errors import LeaseLostError
@@ -84,11 +87,15 @@ class HeldLease:
     _is_lost: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def acquire(cls, scope: str, ttl_seconds: float) -> HeldLease | None:
-        """Take the lease if it is free."""
+    def acquire(
+        cls, scope: str, ttl_seconds: float, *, ended_epoch: int | None = None
+    ) -> HeldLease | None:
+        """Take the lease if it is free, or held under an epoch whose holder has ended."""
         holder = f"{worker_name()}:{os.getpid()}:{uuid4().hex[:8]}"
         asked_at = time.monotonic()
-        epoch = leases.acquire(scope=scope, holder=holder, ttl_seconds=ttl_seconds)
+        epoch = leases.acquire(
+            scope=scope, holder=holder, ttl_seconds=ttl_seconds, ended_epoch=ended_epoch
+        )
         return None if epoch is None else cls(scope, holder, epoch, ttl_seconds, asked_at)
 
     def renew(self) -> None:
@@ -118,30 +125,72 @@ class HeldLease:
 
 
 class Renewer(threading.Thread):
-    """Renews a lease at a third of its time, on a connection of its own."""
+    """Renews a lease at a third of its time, and shows that the holder lives.
+
+    It does so on a connection of its own, which nothing but the end of the process takes away.
+    """
 
     def __init__(self, lease: HeldLease) -> None:
         """Start nothing yet."""
         super().__init__(name=f"renew {lease.scope}", daemon=True)
         self.lease = lease
         self._end = threading.Event()
+        self._is_shown = False
 
     def run(self) -> None:
         """Renew until told to end; an error is tried again, the holder's clock limits it."""
         try:
-            while not self._end.wait(self.lease.ttl_seconds / 3):
+            while True:
                 try:
-                    self.lease.renew()
+                    self._renew()
                 except (DatabaseError, InterfaceError) as error:
                     log.warning("lease_not_renewed", scope=self.lease.scope, error=str(error))
                     connection.close()
+                    self._is_shown = False
+                if self._end.wait(self.lease.ttl_seconds / 3):
+                    break
+            self._hide()
         finally:
             connection.close()
+
+    def _renew(self) -> None:
+        if not self._is_shown:
+            self._is_shown = leases.show_life(scope=self.lease.scope, epoch=self.lease.epoch)
+        self.lease.renew()
+
+    def _hide(self) -> None:
+        if self._is_shown:
+            with suppress(DatabaseError, InterfaceError):  # then it is gone with the connection
+                leases.hide_life(scope=self.lease.scope, epoch=self.lease.epoch)
 
     def stop(self) -> None:
         """End the thread."""
         self._end.set()
         self.join(timeout=self.lease.ttl_seconds)
+
+
+class Watch:
+    """Notices that the holder of a lease has ended before its time is over.
+
+    Only a sign of life that was seen is missed: who has just begun may not have shown it yet.
+    """
+
+    def __init__(self, scope: str) -> None:
+        """Have seen nobody yet."""
+        self.scope = scope
+        self._seen: int | None = None
+
+    def ended_epoch(self) -> int | None:
+        """Look once; return the newest epoch if its holder was alive before and is not now."""
+        epoch, is_alive = leases.life(self.scope)
+        if is_alive:
+            self._seen = epoch
+            return None
+        return epoch if epoch == self._seen else None
+
+    def forget(self) -> None:
+        """Have seen nobody: where this connection broke, the holder's may have broken too."""
+        self._seen = None
 
 
 def run(loop: Loop) -> Outcome:
@@ -189,8 +238,9 @@ def stand_by(scope: str) -> HeldLease | None:
 
 def _wait_for(scope: str, place: HeldLease, ttl: float) -> HeldLease | None:
     until = time.monotonic() + STANDBY_SECONDS
+    watch = Watch(scope)
     while not STOPPING.wait(STANDBY_LOOK_SECONDS):
-        lease = _acquire(scope, ttl)
+        lease = _acquire(scope, ttl, watch)
         if lease is not None:
             return lease
         if time.monotonic() - place.confirmed_at > ttl / 3:
@@ -200,11 +250,14 @@ def _wait_for(scope: str, place: HeldLease, ttl: float) -> HeldLease | None:
     return None
 
 
-def _acquire(scope: str, ttl: float) -> HeldLease | None:
+def _acquire(scope: str, ttl: float, watch: Watch | None = None) -> HeldLease | None:
     try:
-        return HeldLease.acquire(scope, ttl)
+        ended = watch.ended_epoch() if watch is not None else None
+        return HeldLease.acquire(scope, ttl, ended_epoch=ended)
     except (DatabaseError, InterfaceError) as error:
         # The database restarts, or the old holder is just ending a transaction.
+        if watch is not None and not isinstance(error.__cause__, LockNotAvailable):
+            watch.forget()
         _pause_without_database(scope, error)
         return None
 

@@ -23,6 +23,8 @@ class Act(StrEnum):
     """What a holder may try, at any time and as often as it likes."""
 
     ACQUIRE = "acquire"
+    OUST = "oust"
+    """Take the lease in the belief that its holder has ended, right or wrong."""
     RENEW = "renew"
     RELEASE = "release"
     WRITE = "write"
@@ -59,6 +61,16 @@ class Pair:
         if not self.model.is_over:
             assert found is None
             return
+        assert found == self.model.epoch + 1
+        self.model = Model(who, found, is_over=False)
+        self.epochs[who] = found
+
+    def oust(self, who: str) -> None:
+        if self.model.epoch == 0:
+            return
+        found = leases.acquire(
+            scope=self.scope, holder=who, ttl_seconds=600, ended_epoch=self.model.epoch
+        )
         assert found == self.model.epoch + 1
         self.model = Model(who, found, is_over=False)
         self.epochs[who] = found

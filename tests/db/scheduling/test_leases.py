@@ -39,6 +39,14 @@ def test_lapsed_lease_is_taken_with_the_next_epoch() -> None:
     assert take("b") == 2
 
 
+def test_holder_that_has_ended_is_succeeded_at_once() -> None:
+    """Who saw a holder end gets its lease before it runs out, but not its successor's."""
+    take("a")
+
+    assert leases.acquire(scope="s", holder="b", ttl_seconds=60, ended_epoch=1) == 2
+    assert leases.acquire(scope="s", holder="c", ttl_seconds=60, ended_epoch=1) is None
+
+
 def test_old_holder_cannot_renew_or_release() -> None:
     """Who lost a lease changes nothing of it."""
     take("a")

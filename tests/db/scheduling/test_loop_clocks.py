@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.db import connection
 
 from scheduling.domain import leases
 from scheduling.domain.errors import LeaseLostError
 from worker.loops import base
-from worker.loops.base import HeldLease, Outcome
+from worker.loops.base import HeldLease, Outcome, Watch
 from worker.loops.stopping import Stopping
 
 pytestmark = pytest.mark.django_db
@@ -84,3 +86,22 @@ def test_who_steps_down_gives_back_what_is_still_its_own(monkeypatch: pytest.Mon
     assert outcome is Outcome.STOPPED
     assert loop.epochs == [1, 2]
     assert not leases.is_held(SCOPE)
+
+
+@pytest.mark.django_db(transaction=True)  # another connection has to see the lease
+def test_holder_whose_sign_of_life_is_gone_has_ended() -> None:
+    """Only a sign that was seen is missed, and only while it could be seen."""
+    lease, watch = held(), Watch(SCOPE)
+    never_shown = watch.ended_epoch()
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        shown = elsewhere.submit(leases.show_life, scope=SCOPE, epoch=lease.epoch)
+        assert shown.result()
+        alive = watch.ended_epoch()
+        elsewhere.submit(leases.hide_life, scope=SCOPE, epoch=lease.epoch).result()
+        ended = watch.ended_epoch()
+        elsewhere.submit(lambda: connection.close()).result()  # noqa: PLW0108 -- of that thread
+
+    assert (never_shown, alive, ended) == (None, None, lease.epoch)
+    watch.forget()
+    assert watch.ended_epoch() is None
