@@ -18,14 +18,19 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection, transaction
-from django.db.models import Q
 
 from scheduling.domain import placement_rules
 from scheduling.domain.bare_rows import BareRows
 from scheduling.domain.errors import IncompleteSnapshotError
 from scheduling.domain.image_rules import Rule, rules_of
 from scheduling.domain.quota_walls import KeptWalls
-from scheduling.domain.snapshot_values import STRIKES, job_values, node_value, queue_value
+from scheduling.domain.snapshot_values import (
+    STRIKES,
+    Surroundings,
+    job_values,
+    node_value,
+    queue_value,
+)
 from scheduling.engine import types as engine
 from scheduling.engine.garbage import without_collecting
 from scheduling.lifecycle.states import SCHEDULABLE_PHASES
@@ -89,11 +94,6 @@ class SnapshotCache:
         self.since = news.xmin
         self.snapshot = self._assemble(now, reservations, walls, is_changed=is_changed)
         return self.snapshot
-
-    @property
-    def has_devices(self) -> bool:
-        """Whether any node has devices, so that tasks may hold some."""
-        return any(node.devices for node in self.nodes.values())
 
     def _assemble(
         self,
@@ -176,33 +176,27 @@ class SnapshotCache:
         return is_changed
 
     def _refresh_jobs(self, cluster_id: UUID) -> bool:
-        written = Job.objects.filter(queue__cluster_id=cluster_id, changed_xid__gte=self.since)
-        if self.since:
-            return self._take_jobs(JOBS.read(written))
-        is_changed = False
-        # What a part is made from takes ten times the room of what is kept of it.
-        for part in JOBS.in_parts(written.filter(IS_OF_INTEREST), JOBS_AT_ONCE):
-            is_changed |= self._take_jobs(part)
-        return is_changed
-
-    def _take_jobs(self, rows: list[Job]) -> bool:
-        jobs = [job for job in rows if is_of_interest(job)]
-        # Of its queue a job needs the name only: one instance for all, instead of one each.
-        queues = {key: Queue(id=key, name=queue.name) for key, queue in self.queues.items()}
-        for job in jobs:
-            if job.queue_id in queues:
-                job.queue = queues[job.queue_id]
-        gone = {job.id for job in rows} - {job.id for job in jobs}
-        self.versions.update({str(job.id): job.version for job in jobs})
-        for job_id in gone:
-            self.versions.pop(str(job_id), None)
-        values, unreadable = job_values(
-            jobs,
-            self.rules,
-            self.jobs,
-            have_devices=self.has_devices,
+        around = Surroundings(
+            rules=self.rules,
+            queue_names={key: queue.name for key, queue in self.queues.items()},
+            have_devices=any(node.devices for node in self.nodes.values()),
             have_cpu_sets=any(node.numa for node in self.nodes.values()),
         )
+        if self.since:
+            return self._take_jobs(JOBS.where(WRITTEN, [cluster_id, self.since]), around)
+        is_changed = False
+        # What a part is made from takes ten times the room of what is kept of it.
+        for part in JOBS.in_parts(OF_INTEREST, [cluster_id], size=JOBS_AT_ONCE):
+            is_changed |= self._take_jobs(part, around)
+        return is_changed
+
+    def _take_jobs(self, rows: list[Job], around: Surroundings) -> bool:
+        jobs = [job for job in rows if is_of_interest(job)]
+        gone = {job.id for job in rows if not is_of_interest(job)}
+        for job_id in gone:
+            self.versions.pop(str(job_id), None)
+        values, unreadable = job_values(jobs, around, self.jobs)
+        self.versions.update({values[job.id].key: job.version for job in jobs})
         for key in gone | values.keys():
             self.unreadable.pop(key, None)
         self.unreadable.update(unreadable)
@@ -308,12 +302,12 @@ def build(cluster_id: UUID, now: datetime) -> engine.Snapshot:
     return SnapshotCache().refresh(cluster_id, now)
 
 
-IS_OF_INTEREST = (
-    Q(phase__in=[str(phase) for phase in SCHEDULABLE_PHASES])
-    | Q(tasks_starting__gt=0)
-    | Q(tasks_running__gt=0)
-    | Q(tasks_stopping__gt=0)
-)
+OF_CLUSTER = "t.queue_id IN (SELECT id FROM scheduling_queue WHERE cluster_id = %s)"
+WRITTEN = f"{OF_CLUSTER} AND t.changed_xid >= %s"
+OF_INTEREST = f"""{OF_CLUSTER} AND (
+    t.phase IN ({", ".join(f"'{phase}'" for phase in sorted(SCHEDULABLE_PHASES))})
+    OR t.tasks_starting > 0 OR t.tasks_running > 0 OR t.tasks_stopping > 0
+)"""
 
 
 def is_of_interest(job: Job) -> bool:
