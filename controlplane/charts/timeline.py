@@ -1,4 +1,4 @@
-"""A job's attempts as bars over time, one row a task."""
+"""A job's attempts as bars over time, one row a task, below why the job waited."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from django.utils.translation import ngettext
 
 from controlplane.charts.chart import Chart, PlotlyJson
 from controlplane.charts.states import TOKENS, attempt_token
+from scheduling.domain.queries.waits import Wait
+from scheduling.domain.wording import sentence
 from scheduling.models import Attempt, Job
 
 ROW_PIXELS = 22
@@ -17,8 +19,11 @@ LEAST_PIXELS = 140
 MOST_PIXELS = 900
 
 
-def chart(job: Job, attempts: Sequence[Attempt], now: datetime) -> Chart:
-    """Draw each attempt from its bind to its end (or now), coloured by its state."""
+def chart(job: Job, attempts: Sequence[Attempt], waits: Sequence[Wait], now: datetime) -> Chart:
+    """Draw each attempt from its bind to its end (or now), coloured by its state.
+
+    `waits`: the reasons of the past, newest first, as the reader may see them.
+    """
     tasks = list(dict.fromkeys(_task(attempt) for attempt in attempts))
     data = [
         trace
@@ -31,7 +36,10 @@ def chart(job: Job, attempts: Sequence[Attempt], now: datetime) -> Chart:
     ]
     if attempts and job.created_at < attempts[0].bound_at:
         data.insert(0, _waiting(job, attempts, tasks))
-    height = min(MOST_PIXELS, max(LEAST_PIXELS, 70 + ROW_PIXELS * len(tasks)))
+    if waits:
+        data.insert(0, _reasons(waits, now))
+    rows = len(tasks) + bool(waits)
+    height = min(MOST_PIXELS, max(LEAST_PIXELS, 70 + ROW_PIXELS * rows))
     return Chart(
         title=_("Timeline"),
         summary=_summary(tasks, attempts),
@@ -73,6 +81,24 @@ def _bars(token: str, attempts: Sequence[Attempt], now: datetime) -> PlotlyJson 
         ],
         "textposition": "none",
         "hovertemplate": "%{y}: %{text}<br>%{base|%H:%M:%S}<extra>%{fullData.name}</extra>",
+    }
+
+
+def _reasons(waits: Sequence[Wait], now: datetime) -> PlotlyJson:
+    """Draw one bar for each reason in a row of the whole job."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": _("reason to wait"),
+        "y": [_("whole job")] * len(waits),
+        "base": [wait.since.isoformat() for wait in waits],
+        "x": [
+            max(1.0, ((wait.until or now) - wait.since).total_seconds() * 1000) for wait in waits
+        ],
+        "marker": {"color": "token:state-pending", "line": {"color": "token:surface", "width": 1}},
+        "text": [sentence(wait.code, wait.params) for wait in waits],
+        "textposition": "none",
+        "hovertemplate": "%{text}<br>%{base|%H:%M:%S}<extra>%{fullData.name}</extra>",
     }
 
 

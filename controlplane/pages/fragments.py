@@ -27,6 +27,7 @@ from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.cluster import ClusterMap
+from scheduling.domain.queries.waits import waits_of
 from scheduling.models import Cluster, Job, Node
 from scheduling.models.job import JobPhase
 from scheduling.models.node import NodeState
@@ -107,13 +108,15 @@ def job_history(actor: Actor, job_id: str, argument: str) -> Context:
 
 def job_timeline(actor: Actor, job_id: str, _argument: str) -> Context:
     """Load the attempts of a job as bars over time."""
-    return job_timeline_of(job_queries.load_job(actor, job_id))
+    return job_timeline_of(actor, job_queries.load_job(actor, job_id))
 
 
-def job_timeline_of(job: Job) -> Context:
+def job_timeline_of(actor: Actor, job: Job) -> Context:
     """Return the same for a job at hand."""
     attempts = job_queries.attempts_of(job)
-    return {"job": job, "attempts": attempts, "chart": timeline_chart.chart(job, attempts, _now())}
+    waits = waits_of(actor, job)
+    chart = timeline_chart.chart(job, attempts, waits, _now())
+    return {"job": job, "attempts": attempts, "waits": waits, "chart": chart}
 
 
 def job_metrics(actor: Actor, job_id: str, argument: str) -> Context:

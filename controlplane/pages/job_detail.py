@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import yaml
 from django.http import HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.dateparse import parse_datetime
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext_lazy
 
@@ -30,6 +31,7 @@ from scheduling.domain.queries import explain, forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries.activity import subject_activity
 from scheduling.domain.queries.efficiency import efficiency
+from scheduling.domain.queries.waits import waits_of
 from scheduling.models import Job
 from scheduling.models.job import FINISHED_PHASES
 from tenants.domain.access import Verb, may
@@ -48,6 +50,8 @@ TABS = (
 )
 CALIBRATED = timedelta(days=7)
 """How far back it is counted how often forecasts came true."""
+WAITS = 50
+"""Reasons of the past on a page."""
 TAB_KEYS = {"job_why": "w", "job_logs": "l"}
 """Tab -> the letter that opens it."""
 
@@ -122,7 +126,7 @@ def task(request: PageRequest, job_id: UUID, role: str, index: int) -> HttpRespo
 def timeline(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show the attempts over time."""
     job = job_queries.load_job(request.actor, job_id)
-    context = fragments.job_timeline_of(job)
+    context = fragments.job_timeline_of(request.actor, job)
     return _render(request, job, "job_timeline", "jobs/timeline.html", context)
 
 
@@ -178,12 +182,28 @@ def why(request: PageRequest, job_id: UUID) -> HttpResponse:
     """Show why it waits as the last cycle said; what would start it is worked out after that."""
     job = job_queries.load_job(request.actor, job_id)
     header = fragments.job_header_of(request.actor, job)
-    context: dict[str, object] = {"ladder": explain.told(job).ladder}
+    before = _time(request.GET.get("before", ""))
+    waits = waits_of(request.actor, job, before=before, limit=WAITS + 1)
+    context: dict[str, object] = {
+        "ladder": explain.told(job).ladder,
+        "waits": waits[:WAITS],
+        "more": waits[WAITS - 1].since if len(waits) > WAITS else None,
+        "is_later": before is not None,
+    }
     if header["forecast"] is not None:
         context["calibration"] = forecasts.calibration(
             job.queue.cluster_id, since=now() - CALIBRATED
         )
     return _render(request, job, "job_why", "jobs/why.html", context, header=header)
+
+
+def _time(text: str) -> datetime | None:
+    """Read a time of the address; what is none means the newest, as without it."""
+    try:
+        found = parse_datetime(text)
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
 
 
 @page

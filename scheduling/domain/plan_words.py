@@ -98,14 +98,25 @@ WHERE j.id = ANY(%(ids)s) AND j.phase = ANY(%(phases)s)
 ORDER BY j.id FOR NO KEY UPDATE OF j
 """
 WRITE_JOBS = """
+WITH said AS (
+    SELECT * FROM unnest(
+        %(ids)s::uuid[], %(gang_phases)s::text[], %(codes)s::text[], %(params)s::jsonb[]
+    ) AS said(id, gang_phase, code, params)
+), another AS (
+    INSERT INTO scheduling_pastreason (job_id, minute, at, code, params)
+    SELECT j.id, date_trunc('minute', %(now)s::timestamptz), %(now)s, said.code, said.params
+    FROM said JOIN scheduling_job AS j ON j.id = said.id AND j.id = ANY(%(locked)s::uuid[])
+    WHERE said.code <> j.reason_code
+    ON CONFLICT (job_id, minute) DO UPDATE
+        SET at = excluded.at, code = excluded.code, params = excluded.params
+)
 UPDATE scheduling_job AS j SET
     gang_phase = coalesce(said.gang_phase, j.gang_phase),
     admitted_at = CASE WHEN said.gang_phase = 'Inqueue' THEN %(now)s ELSE j.admitted_at END,
     reason_code = coalesce(said.code, j.reason_code),
     reason_params = coalesce(said.params, j.reason_params),
     reason_at = CASE WHEN said.code IS NULL THEN j.reason_at ELSE %(now)s END
-FROM unnest(%(ids)s::uuid[], %(gang_phases)s::text[], %(codes)s::text[], %(params)s::jsonb[])
-    AS said(id, gang_phase, code, params)
+FROM said
 WHERE j.id = said.id AND j.id = ANY(%(locked)s::uuid[]) AND (
     said.gang_phase IS DISTINCT FROM j.gang_phase AND said.gang_phase IS NOT NULL
     OR said.gang_phase = 'Inqueue'
@@ -114,6 +125,7 @@ WHERE j.id = said.id AND j.id = ANY(%(locked)s::uuid[]) AND (
 )
 RETURNING j.id
 """
+"""A reason with another code is also noted in the job's past; new numbers alone are not."""
 
 
 def write_jobs(

@@ -14,6 +14,7 @@ from scheduling.models.job_template import JobTemplate
 from scheduling.models.lease import Lease
 from scheduling.models.metrics import MetricSample, Usage
 from scheduling.models.node import Device, ImageRule, JoinToken, Node
+from scheduling.models.past_reason import PastReason
 from scheduling.models.queue import Queue, QueueClosure, QueueShare
 from scheduling.models.quota import Quota, QuotaLimit, QuotaResource, QuotaScope
 from scheduling.models.reservation import Reservation
@@ -43,6 +44,7 @@ __all__ = [
     "LogChunk",
     "MetricSample",
     "Node",
+    "PastReason",
     "Queue",
     "QueueClosure",
     "QueueSample",

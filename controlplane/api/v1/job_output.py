@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scheduling.domain.queries import forecasts
+from scheduling.domain.queries.waits import Wait
 from scheduling.domain.wording import sentence
 from scheduling.models import History, Job, Task
 
@@ -213,6 +214,19 @@ class HistoryOut(serializers.Serializer[Any]):
     def get_reason(self, row: History) -> dict[str, Any] | None:
         """Write why it happened."""
         return reason(row.reason_code, row.params)
+
+
+class WaitOut(serializers.Serializer[Any]):
+    """Why a job waited from one time to another; without an end it waits for it still."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField(allow_null=True)
+    reason = serializers.SerializerMethodField()
+
+    @extend_schema_field(ReasonOut())
+    def get_reason(self, wait: Wait) -> dict[str, Any] | None:
+        """Write what it waited for."""
+        return reason(wait.code, wait.params)
 
 
 class FileOut(serializers.Serializer[Any]):

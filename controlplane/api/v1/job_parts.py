@@ -20,11 +20,12 @@ from controlplane.api.base import ApiView
 from controlplane.api.choices import choice
 from controlplane.api.fields import StrictSerializer
 from controlplane.api.schema import listing, problems
-from controlplane.api.v1.job_output import AttemptOut, FileOut, HistoryOut, TaskOut
+from controlplane.api.v1.job_output import AttemptOut, FileOut, HistoryOut, TaskOut, WaitOut
 from controlplane.api.v1.jobs import JobView
 from scheduling.domain import files, logs
 from scheduling.domain.jobs import queue_named
 from scheduling.domain.queries.redaction import redact_rows
+from scheduling.domain.queries.waits import with_ends
 from scheduling.models import Attempt, Job, MetricSample, Usage
 from tenants.domain.access import Verb, reads
 from tenants.domain.errors import Invalid, NotFound, Problem
@@ -90,6 +91,18 @@ class HistoryView(JobView):
         items, after = pagination.page(rows, ("seq",), request)
         redact_rows(reads(self.actor, Verb.JOB_READ), items, own_queues={job.queue.name})
         return self.listed(list(HistoryOut(items, many=True).data), after)
+
+
+class WaitsView(JobView):
+    """Why a job waited, at which time."""
+
+    @extend_schema(operation_id="job_waits", responses=problems({200: listing(WaitOut)}, 404, 422))
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """List the reasons of the past, the newest first: at most one a minute is kept."""
+        job = self.load(job_id)
+        rows, after = pagination.page(job.past_reasons.all(), ("-minute",), request)
+        waits = with_ends(reads(self.actor, Verb.JOB_READ), job, rows)
+        return self.listed(list(WaitOut(waits, many=True).data), after)
 
 
 class LogsView(JobView):

@@ -66,6 +66,7 @@ urlpatterns = [
     path(f"{JOB}/tasks", job_parts.TasksView.as_view()),
     path(f"{JOB}/attempts", job_parts.AttemptsView.as_view()),
     path(f"{JOB}/history", job_parts.HistoryView.as_view()),
+    path(f"{JOB}/waits", job_parts.WaitsView.as_view()),
     path(f"{JOB}/logs", job_parts.LogsView.as_view()),
     path(f"{JOB}/metrics", job_parts.MetricsView.as_view()),
     path(f"{JOB}/usage", job_parts.UsageView.as_view()),

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from scheduling.engine.explain import Fit, Ladder, Rung
 from scheduling.engine.types import Reason
-from scheduling.models import History, Job, Queue, QueueClosure, Task
+from scheduling.models import History, Job, PastReason, Queue, QueueClosure, Task
 from tenants.models.scoped import Scope
 
 JOB_PARAMS = frozenset({"job", "beneficiary", "evicted_for"})
@@ -28,7 +28,7 @@ ERROR_PARAM = "error"
 """The text of a fault of the scheduler, which may name anything."""
 
 Params = Mapping[str, Any]  # Any: JSON values
-Row = Job | Task | History
+Row = Job | Task | History | PastReason
 
 
 def redact_rows(scope: Scope, rows: Iterable[Row], *, own_queues: Collection[str]) -> None:
@@ -38,7 +38,7 @@ def redact_rows(scope: Scope, rows: Iterable[Row], *, own_queues: Collection[str
     queries at most, however many rows, and none where no reason names anybody.
     """
     rows = list(rows)
-    fields = ["params" if isinstance(row, History) else "reason_params" for row in rows]
+    fields = ["reason_params" if isinstance(row, Job | Task) else "params" for row in rows]
     found = [getattr(row, field) for row, field in zip(rows, fields, strict=True)]
     for row, field, params in zip(
         rows, fields, redacted(scope, found, own_queues=own_queues), strict=True

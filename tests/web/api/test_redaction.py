@@ -18,7 +18,7 @@ from django.utils import timezone
 from controlplane.pages.fragments import FRAGMENTS
 from scheduling.domain.queries import explain
 from scheduling.domain.queries.redaction import redacted
-from scheduling.models import History, Job, Reservation, Task
+from scheduling.models import History, Job, PastReason, Reservation, Task
 from scheduling.spec.job_spec import JobSpec
 from scheduling.spec.parse import Format, parse
 from tenants.domain.access import load_actor
@@ -31,7 +31,7 @@ NAME = "charlies-secret"
 
 @pytest.fixture
 def behind(site: Site) -> Site:
-    """Bob's job, its first task and its history say that they wait for Charlie's."""
+    """Bob's job, its first task, its history and its past say that they wait for Charlie's."""
     params = {"queue": "mill", "job": str(site.charlies.id), "jobs": [str(site.charlies.id)]}
     reason = {"reason_code": "behind_head", "reason_params": params}
     Job.objects.filter(id=site.bobs.id).update(**reason)
@@ -45,6 +45,10 @@ def behind(site: Site) -> Site:
         at=timezone.now(),
         reason_code="evicted_for",
         params=params,
+    )
+    began = timezone.now() - timedelta(hours=2)
+    PastReason.objects.create(
+        job=site.bobs, minute=began, at=began, code="behind_head", params=params
     )
     return site
 
@@ -85,6 +89,7 @@ ADDRESSES = (
     "/api/v1/jobs/{id}",
     "/api/v1/jobs/{id}/tasks",
     "/api/v1/jobs/{id}/history",
+    "/api/v1/jobs/{id}/waits",
 )
 
 
@@ -106,6 +111,7 @@ PAGES = (
     "/jobs/{id}/",
     "/jobs/{id}/why/",
     "/jobs/{id}/tasks/",
+    "/jobs/{id}/timeline/",
     "/jobs/{id}/tasks/worker/0/",
 )
 

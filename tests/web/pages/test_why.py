@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 from django.test import Client
@@ -16,7 +18,7 @@ from scheduling.engine import changes, cycle
 from scheduling.engine import explain as engine_explain
 from scheduling.engine.session import Session
 from scheduling.engine.types import Snapshot
-from scheduling.models import Job, StartForecast
+from scheduling.models import Job, PastReason, StartForecast
 from tenants.models import User
 from tests.factories.demo import make_job
 from tests.web.pages.conftest import Site
@@ -132,6 +134,32 @@ def test_answer_is_given_again_until_something_changes(
     assert first > 0
     assert again == first
     assert len(runs) > again
+
+
+def test_what_it_waited_for_until_now_stands_below(
+    site: Site, browse: Browse, waiting: Job
+) -> None:
+    """Each reason of the past with its time, on pages; the timeline draws the newest."""
+    for hours in range(60):
+        at = site.now - timedelta(hours=hours)
+        PastReason.objects.create(
+            job=waiting, minute=at, at=at, code="gang_incomplete", params=SAID | {"ready": hours}
+        )
+    client = browse(site.people.bob)
+
+    first = client.get(f"/jobs/{waiting.id}/why/")
+    assert first.context["more"] is not None
+    address = re.search(r'href="([^"]+before=[^"]+)"', first.content.decode())
+    assert address is not None
+    second = client.get(address[1])
+    shown = [one.params["ready"] for page in (first, second) for one in page.context["waits"]]
+
+    assert shown == list(range(60))
+    assert [one.seconds for one in first.context["waits"][:2]] == [None, 3600.0]
+    assert second.context["waits"][0].seconds == 3600.0
+    assert client.get(f"/jobs/{waiting.id}/why/?before=nonsense").status_code == 200
+    chart = client.get(f"/jobs/{waiting.id}/timeline/").context["chart"]
+    assert escape(sentence("gang_incomplete", SAID)) in map(escape, chart.data[0]["text"])
 
 
 def test_job_that_no_cycle_has_seen_says_so(site: Site, browse: Browse) -> None:

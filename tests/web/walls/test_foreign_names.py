@@ -23,7 +23,7 @@ from django.test import Client
 from controlplane.pages.fragments import FRAGMENTS
 from scheduling.domain import events
 from scheduling.domain.queries import explain
-from scheduling.models import Attempt, History, Job, Node, Queue, Task
+from scheduling.models import Attempt, History, Job, Node, PastReason, Queue, Task
 from tenants.models import OrgUnit, OutboxRow, User
 from tests.factories.demo import make_job
 from tests.web.walls.rival import Rival, make_rival
@@ -95,6 +95,7 @@ SHOWN_TO_ROOT = {
     "api/v1/jobs/<uuid:job_id>/explain",
     "api/v1/jobs/<uuid:job_id>/history",
     "api/v1/jobs/<uuid:job_id>/tasks",
+    "api/v1/jobs/<uuid:job_id>/waits",
 }
 """Where Root must find a rival's name: otherwise this test would look where there is nothing."""
 NOTHING = "00000000-0000-4000-8000-000000000000"
@@ -148,6 +149,9 @@ def _wait_for(rival: Rival, job: Job, now: datetime) -> None:
     Job.objects.filter(id=job.id).update(**reason)
     Task.objects.filter(job=job).update(**reason)
     Attempt.objects.filter(job=job).update(evicted_for=rival.job)
+    PastReason.objects.update_or_create(
+        job=job, minute=now, defaults={"at": now, "code": "behind_head", "params": params}
+    )
     seq = (History.objects.filter(job=job).count() + 1) * 10
     History.objects.create(
         job=job, seq=seq, subject="job", event="Waits", to_state="Pending", at=now,
