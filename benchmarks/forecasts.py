@@ -73,7 +73,7 @@ class Witness:
             else RunTime(everything, Basis.OTHERS)
             for job in snapshot.jobs
         }
-        found = forecast(snapshot, run_times, most_cycles=100, plays=self.plays)
+        found = forecast(snapshot, run_times, plays=self.plays, cycle_seconds=CYCLE_SECONDS)
         self.cpu_seconds += time.process_time() - begun
         waited = {j.key for j in snapshot.jobs if snapshot.now - j.created_at >= WAITED_SECONDS}
         learnt = learn(

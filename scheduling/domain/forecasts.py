@@ -25,9 +25,8 @@ from scheduling.engine.types import Snapshot
 from scheduling.models import CycleRecord, Job, StartForecast
 from scheduling.models.job import JobPhase
 from scheduling.simulator.calibration import Calibration, Outcome, learn
-from scheduling.simulator.forecast import PLAYS, Basis, Forecast, RunTime, forecast
+from scheduling.simulator.forecast import FEWER_PLAYS, Basis, Forecast, RunTime, forecast
 
-HORIZON = timedelta(days=7)
 REMEMBERED = timedelta(days=30)
 """Jobs that ended before say nothing any more."""
 SAMPLES_OF_AN_OWNER = 100
@@ -40,7 +39,9 @@ STRETCHED = "stretched"
 """Key in a forecast's basis: by how much p50 and p90 were stretched, if they were."""
 BUDGET_SECONDS = 10.0
 """Engine time that the plays of one cluster may take, by what its cycles took lately."""
-FEWEST_CYCLES, MOST_CYCLES = 10, 200
+FEWEST_CYCLES, ENOUGH_CYCLES, MOST_CYCLES = 10, 200, 400
+"""Of one play. With less than enough of them ends are gathered so coarsely that waits become twice
+as long or more (docs/simulator.md): then rather fewer plays."""
 REPEATED_AFTER = timedelta(minutes=10)
 MOVED = 0.2
 """A forecast is written again before that time if p50 moved by so much of the wait."""
@@ -75,7 +76,6 @@ def make(*, cluster_id: UUID, now: datetime) -> int:
             run_times,
             config=config,
             plays=plays,
-            horizon_seconds=HORIZON.total_seconds(),
             most_cycles=cycles,
         )
 
@@ -134,7 +134,7 @@ def _budget(cluster_id: UUID, now: datetime) -> tuple[int, int]:
     )
     cost_ms = lately.aggregate(ms=Avg("plan_ms"))["ms"] or 1.0
     cycles = int(BUDGET_SECONDS * 1000 / max(cost_ms, 0.1))
-    plays = PLAYS if cycles >= PLAYS * FEWEST_CYCLES else 3
+    plays = next((few for few in FEWER_PLAYS if cycles >= few * ENOUGH_CYCLES), FEWER_PLAYS[-1])
     return plays, max(FEWEST_CYCLES, min(cycles // plays, MOST_CYCLES))
 
 

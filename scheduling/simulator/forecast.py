@@ -24,6 +24,9 @@ from scheduling.simulator.replay import Replay, Settings, World
 
 PLAYS = 11
 """A prime, so that any step but 0 visits every quantile once."""
+HORIZON_SECONDS = 7 * 86_400.0
+FEWER_PLAYS = (PLAYS, 7, 5, 3)
+"""Primes too, for who cannot afford as many."""
 
 
 class Basis(StrEnum):
@@ -64,37 +67,38 @@ def forecast(
     *,
     config: Config = DEFAULT_CONFIG,
     plays: int = PLAYS,
-    horizon_seconds: float = 7 * 86_400.0,
-    most_cycles: int = 200,
+    most_cycles: int = 400,
+    cycle_seconds: float = 1.0,
 ) -> dict[str, Forecast]:
     """Return a forecast for every job that waits as a whole.
 
     `run_times`: job key -> its run time; a job that is not named runs on without end. Cost: at
-    most `plays` x `most_cycles` engine cycles; far events are gathered into coarser cycles.
+    most `plays` x `most_cycles` engine cycles; where more ends than that, ends are gathered.
     """
     waiting = [job for job in snapshot.jobs if job.is_runnable and _waits_whole(job)]
     starts: dict[str, list[float]] = {job.key: [] for job in waiting}
     if not waiting:
         return {}
+    settings = Settings(
+        cycle_seconds=cycle_seconds,
+        until=snapshot.now + HORIZON_SECONDS,
+        most_cycles=most_cycles,
+        start=snapshot.now,
+        is_gathering=True,
+        awaited=frozenset(starts),
+    )
     for play in range(plays):
-        for key, at in _play(
-            snapshot, run_times, config, play, plays, horizon_seconds, most_cycles
-        ):
+        for key, at in _play(snapshot, _left(snapshot, run_times, play, plays), config, settings):
             if key in starts:
                 starts[key].append(at)
     return {key: _summary(found, plays) for key, found in starts.items()}
 
 
-def _play(  # noqa: PLR0913, PLR0917  # what `forecast` was given, and which play it is
-    snapshot: Snapshot,
-    run_times: Mapping[str, RunTime],
-    config: Config,
-    play: int,
-    plays: int,
-    horizon_seconds: float,
-    most_cycles: int,
-) -> list[tuple[str, float]]:
-    left = {
+def _left(
+    snapshot: Snapshot, run_times: Mapping[str, RunTime], play: int, plays: int
+) -> dict[str, float]:
+    """Return by job for how many seconds it goes on in a play."""
+    return {
         job.key: remaining(
             run_times.get(job.key, RunTime()),
             elapsed=_elapsed(job, snapshot.now),
@@ -103,19 +107,17 @@ def _play(  # noqa: PLR0913, PLR0917  # what `forecast` was given, and which pla
         )
         for job in snapshot.jobs
     }
-    ends = sorted(seconds for seconds in left.values() if seconds < math.inf)
-    # Half of the cycles go to the ends that are known now, the others to what follows from them.
-    step = max(1.0, ends[-1] / max(most_cycles // 2, 1)) if ends else 1.0
+
+
+def _play(
+    snapshot: Snapshot, left: Mapping[str, float], config: Config, settings: Settings
+) -> list[tuple[str, float]]:
+    """Go on from the snapshot; return who started when."""
     replay = Replay(
         World(snapshot.nodes, snapshot.queues, snapshot.hypernodes),
         (),
         config=config,
-        settings=Settings(
-            cycle_seconds=step,
-            until=snapshot.now + horizon_seconds,
-            most_cycles=most_cycles,
-            start=snapshot.now,
-        ),
+        settings=settings,
         like=snapshot,
     )
     replay.resume(snapshot, left)

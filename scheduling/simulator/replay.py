@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from statistics import fmean
 
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.cycle import Memo, plan
@@ -74,6 +75,11 @@ class Settings:
     """Stop after so many cycles."""
     start: float = 0.0
     """Multiples of `cycle_seconds` are counted from here."""
+    is_gathering: bool = False
+    """Spread `most_cycles` over all that is to happen: a cycle sees as much at once as that takes,
+    at the mean of its instants, so that no time is lost on the whole."""
+    awaited: frozenset[str] = frozenset()
+    """Stop the day when all these jobs have started."""
 
 
 @dataclass(slots=True)
@@ -193,14 +199,15 @@ class Replay:
         self._memo = Memo()
         self._used: dict[str, int] = {}
         self._gpus_held: dict[str, int] = {}
+        self._awaited = set(self.settings.awaited)
         for arrival in self.arrivals:
             self._push(arrival.job.created_at, _Kind.ARRIVED, arrival.job.key)
 
     def run(self) -> Day:
         """Play the trace until nothing is left to happen, or to the end that the settings name."""
         while self._goes_on():
-            now = self._next_cycle(self._events[0][0])
-            self._take_events(now)
+            now, until = self._next_cycle()
+            self._take_events(until)
             self._cycle(now)
             self.day.ended_at = now
         return self.day
@@ -238,12 +245,41 @@ class Replay:
             bool(self._events)
             and self._events[0][0] <= self.settings.until
             and (most is None or self.day.cycles < most)
+            and (not self.settings.awaited or bool(self._awaited))
         )
 
-    def _next_cycle(self, at: float) -> float:
+    def _next_cycle(self) -> tuple[float, float]:
+        """Return the next cycle's time, and up to when it takes what happens."""
+        if self.settings.is_gathering:
+            return self._gathered()
+        now = self._on_time(self._events[0][0])
+        return now, now
+
+    def _on_time(self, at: float) -> float:
         """Return the cycle in which an event is seen: not before it, however a step is rounded."""
         step, start = self.settings.cycle_seconds, self.settings.start
         return max(at, start + math.ceil((at - start) / step) * step) if step > 0 else at
+
+    def _gathered(self) -> tuple[float, float]:
+        """Return the mean and the last of so many instants that the cycles suffice for the rest."""
+        left = max((self.settings.most_cycles or math.inf) - self.day.cycles, 1)
+        ends = sum(self._left[key] < math.inf for key in self._lives)
+        wanted = math.ceil(ends / left)
+        seen: list[tuple[float, int, int, _What]] = []
+        instants: set[float] = set()
+        while self._events and len(instants) < max(wanted, 1):
+            event = heapq.heappop(self._events)
+            seen.append(event)
+            at, kind, *_ = event
+            if kind != _Kind.STARTED:
+                instants.add(at)
+            if kind == _Kind.WAKE:
+                break
+        for event in seen:
+            heapq.heappush(self._events, event)
+        last = seen[-1][0]
+        now = fmean(map(self._on_time, instants or (last,)))
+        return now, max(now, last)
 
     def _push(self, at: float, kind: _Kind, what: _What) -> None:
         self._order += 1
@@ -309,6 +345,7 @@ class Replay:
         record = self.records[life.job.key]
         if life.view.phase is JobPhase.RUNNING and record.started_at is None:
             record.started_at = at
+            self._awaited.discard(life.job.key)
 
     def _answer(self, life: Life, at: float) -> None:
         """Do what the lifecycle asked for: stops end after their grace, timers ring later."""
@@ -406,7 +443,7 @@ class Replay:
         """Come back when something changed just now, or when a reservation or SLA falls due."""
         step = self.settings.cycle_seconds or 1.0
         waiting = [job for job in self._jobs.values() if _waits(job)]
-        if is_moving and waiting:
+        if is_moving and waiting and not self.settings.is_gathering:
             self._push(now + step, _Kind.WAKE, None)
             return
         times = [r.expires_at for r in self._reservations if r.expires_at > now]

@@ -76,6 +76,36 @@ def test_jobs_wait_behind_one_another() -> None:
     assert NOW + 150 <= found["c"].p50 <= NOW + 152
 
 
+def queue_behind_a_long_job() -> tuple[Snapshot, dict[str, RunTime]]:
+    """Let one GPU be held for ages, and 70 jobs of 50 s wait for the other seven."""
+    jobs = [job(f"short-{i:02}", gpus=1, created=NOW + i / 100 - 1) for i in range(70)]
+    run_times = {each.key: known(50) for each in jobs} | {"long": known(100_000)}
+    long = job("long", gpus=1, created=NOW - 10)
+    task = replace(long.tasks[0], state=TaskState.RUNNING, node="n", started_at=NOW - 10)
+    return snapshot(replace(long, tasks=(task,)), *jobs), run_times
+
+
+def test_short_jobs_follow_one_another_at_once_whatever_else_runs_long() -> None:
+    """A job that runs for a day does not make the steps of the play coarse."""
+    state, run_times = queue_behind_a_long_job()
+
+    found = forecast(state, run_times)
+
+    assert [found[f"short-{i:02}"].p50 for i in range(70)] == [NOW + i // 7 * 50 for i in range(70)]
+
+
+def test_with_fewer_cycles_than_ends_no_time_is_lost_on_the_whole() -> None:
+    """Uneven ends are seen several at once, at their mean: the last start is right to a tenth."""
+    state, run_times = queue_behind_a_long_job()
+    run_times |= {f"short-{i:02}": known(40 + i * 37 % 21) for i in range(70)}
+    exact = forecast(state, run_times)["short-69"].p50
+    few = forecast(state, run_times, most_cycles=40)["short-69"].p50
+
+    assert exact is not None
+    assert few is not None
+    assert abs(few - exact) <= 0.1 * (exact - NOW)
+
+
 def test_without_any_knowledge_there_is_no_time() -> None:
     """A job of which nothing is known may run for ever: the forecast says so, and not a number."""
     found = forecast(snapshot(running("old", since=NOW), job("new")), {})["new"]
