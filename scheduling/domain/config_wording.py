@@ -1,4 +1,4 @@
-"""What is wrong with a scheduler configuration, in words; `wording` shows them."""
+"""What is wrong with how a cluster schedules and places, in words; `wording` shows them."""
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
@@ -36,5 +36,7 @@ TEXTS: dict[str, Promise] = {
         "“{name}” is not a tier's name: up to 63 small letters, digits and dashes, like “rack”."
     ),
     "tier_label": _("“{label}” is not the key of a label, such as “topology/rack”."),
+    "node_group_name": _("“{name}” is not the name of a group of nodes."),
+    "node_group_twice": _("“{name}” is wanted and kept away from; one of both."),
     "tier_repeated": _("“{name}” stands twice; each tier needs its own."),
 }

@@ -17,11 +17,18 @@ from controlplane.api.errors import document_of, field_errors
 from controlplane.api.fields import ActIn, AmountsField, ReasonField, StrictSerializer
 from controlplane.api.schema import problems
 from controlplane.api.v1.jobs import plain
-from scheduling.domain import change_sets, queue_draining, queue_preview, queues
+from scheduling.domain import (
+    change_sets,
+    queue_draining,
+    queue_placement,
+    queue_preview,
+    queues,
+)
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queue_changes import QueueEdit, QueueNumbers
 from scheduling.domain.queue_draining import Running, Waiting
+from scheduling.domain.queue_placement import NodeGroups
 from scheduling.models.queue import QueuePolicy
 
 MOST_EDITS = 1000
@@ -238,6 +245,78 @@ class QueueStateView(QueueView):
             return 200, self.written(queue_id)[0]
 
         return self.once(act)
+
+
+class NodeGroupsField(StrictSerializer):
+    """Groups of nodes, by the value of their label `volcano.sh/nodegroup-name`."""
+
+    required = serializers.ListField(  # type: ignore[assignment]  # DRF's own `required` is an argument's name only
+        child=serializers.CharField(), default=list
+    )
+    preferred = serializers.ListField(child=serializers.CharField(), default=list)
+    avoided = serializers.ListField(child=serializers.CharField(), default=list)
+    forbidden = serializers.ListField(child=serializers.CharField(), default=list)
+    limits = serializers.DictField(
+        child=AmountsField(), default=dict, help_text="Group -> what all its jobs hold there."
+    )
+
+
+class PlacementIn(StrictSerializer):
+    """Where a queue's jobs may run, and what it is stated to deserve; what is left out is none."""
+
+    node_groups = NodeGroupsField(default=dict)
+    stated_deserved = AmountsField(allow_null=True, default=None)
+    reason = ReasonField()
+
+
+class PlacementOut(serializers.Serializer[Any]):
+    """What the plugins `nodegroup` and `capacity` read of a queue."""
+
+    node_groups = NodeGroupsField()
+    stated_deserved = AmountsField(allow_null=True)
+
+
+class QueuePlacementView(QueueView):
+    """Where a queue's jobs may run; its entity tag is the queue's version."""
+
+    def reply(self, queue_id: UUID, status: int = 200) -> Response:
+        """Answer with what is stated and the entity tag."""
+        found = queue_queries.placement(self.actor, queue_id)
+        tag = {"ETag": etag.tag(found.version)}
+        return Response(PlacementOut(found).data, status=status, headers=tag)
+
+    @extend_schema(
+        operation_id="queues_placement_read", responses=problems({200: PlacementOut}, 404)
+    )
+    def get(self, request: Request, queue_id: UUID) -> Response:
+        """Show the groups of nodes and the stated amounts of a queue."""
+        del request
+        return self.reply(queue_id)
+
+    @extend_schema(
+        operation_id="queues_placement_replace",
+        request=PlacementIn,
+        parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, required=True)],
+        responses=problems({200: PlacementOut}, 403, 404, 412, 422, 428),
+    )
+    def put(self, request: Request, queue_id: UUID) -> Response:
+        """State them anew, as the queue was seen at the version of If-Match."""
+        wanted = self.read(PlacementIn)
+        queue_placement.edit(
+            actor=self.actor,
+            queue_id=queue_id,
+            node_groups=NodeGroups(**_groups(wanted["node_groups"])),
+            stated_deserved=wanted["stated_deserved"],
+            expected_version=etag.required_version(request),
+            now=self.now,
+            reason=wanted["reason"],
+            request_id=self.request_id,
+        )
+        return self.reply(queue_id)
+
+
+def _groups(wanted: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in wanted.items()}
 
 
 class DrainIn(StrictSerializer):

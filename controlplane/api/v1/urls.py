@@ -79,6 +79,7 @@ urlpatterns = [
     path(QUEUE, queues.QueueDetailView.as_view()),
     path(f"{QUEUE}/open", queues.QueueStateView.as_view(is_open=True)),
     path(f"{QUEUE}/close", queues.QueueStateView.as_view(is_open=False)),
+    path(f"{QUEUE}/placement", queues.QueuePlacementView.as_view()),
     path(f"{QUEUE}/drain", queues.QueueDrainView.as_view()),
     path("change-sets", change_sets.ChangeSetsView.as_view()),
     path(CHANGE_SET, change_sets.ChangeSetDetailView.as_view()),

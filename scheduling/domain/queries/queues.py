@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.models import Count, Q, QuerySet, Subquery, Sum, Window
 from django.db.models.functions import RowNumber
 
+from scheduling.domain.queue_placement import Placement, placement_of
 from scheduling.models import JobCount, Queue, QueueShare
 from scheduling.models.job import JobPhase
 from scheduling.models.queue import QueueState
@@ -66,6 +67,8 @@ class QueueRow:
     share_at: datetime | None = None
     waiting: int = 0
     running: int = 0
+    placement: Placement | None = None
+    """Where its jobs may run and what it is stated to deserve; None: nothing is said."""
     may_edit: bool = False
     """Numbers: min, max, weight, priority, lending, policy."""
     may_open_close: bool = False
@@ -241,6 +244,18 @@ def by_name(actor: Actor, cluster_id: UUID, name: str) -> Queue:
     return queue
 
 
+def placement(actor: Actor, queue_id: UUID) -> Placement:
+    """Return where a queue's jobs may run, and what it is stated to deserve.
+
+    Raises:
+        NotFound: there is none that the actor sees.
+    """
+    queue = _visible(actor).filter(id=queue_id).first()
+    if queue is None:
+        raise NotFound("queue")
+    return placement_of(queue)
+
+
 def to_submit_to(actor: Actor, cluster_id: UUID | None = None) -> list[Queue]:
     """Return the open leaves where the actor may create jobs, by name; one query."""
     scope = access.reads(actor, Verb.JOB_CREATE)
@@ -414,6 +429,7 @@ class _Context:
             share_at=share.updated_at if share else None,
             waiting=waiting,
             running=running,
+            placement=placement_of(queue) if queue.annotations or queue.deserved else None,
             may_edit=Verb.QUEUE_EDIT in above,
             may_open_close=Verb.QUEUE_STATE in above,
             may_create_below=Verb.QUEUE_CREATE in own,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from scheduling.engine.fairness.hierarchy import ShareTree
 from scheduling.engine.journal import Claim, Unit
@@ -18,11 +18,23 @@ HIERARCHY = "volcano.sh/hierarchy"
 HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"
 
 
+def _paths_of(queues: Iterable[QueueView]) -> dict[str, tuple[str, str]]:
+    """Return queue -> its path and weights, below one top, as annotations write them."""
+    return {
+        queue.name: (
+            "/".join(("", *(level.name for level in queue.path))),
+            "/".join(("", *(str(level.queue.weight) for level in queue.path))),
+        )
+        for queue in queues
+    }
+
+
 class Drf(Plugin):
     """Order jobs by their dominant share; evict only from jobs that hold the larger one.
 
     Flag `hierarchy`: queues are ordered by their shares in the tree that their annotations
-    `volcano.sh/hierarchy` (`root/a/b`) and `-weights` (`1/2/3`) describe.
+    `volcano.sh/hierarchy` (`root/a/b`) and `-weights` (`1/2/3`) describe; where no queue has any,
+    in the tree of the queues themselves, by their weights.
     Source: Volcano pkg/scheduler/plugins/drf, docs/design/hdrf.
     """
 
@@ -41,8 +53,8 @@ class Drf(Plugin):
             for name, queue in session.queues.items()
             if (text := queue.queue.annotations.get(HIERARCHY))
         }
-        if paths and self.has_flag("hierarchy"):
-            self._paths = paths
+        if self.has_flag("hierarchy"):
+            self._paths = paths or _paths_of(session.queues.values())
             self.queue_order = self._place_in_tree
             self.reclaimable = self._is_above_claimant
 

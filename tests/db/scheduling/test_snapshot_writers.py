@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from scheduling.domain import apply_plan, reports
+from scheduling.domain import apply_plan, queue_placement, reports
 from scheduling.engine import cycle
 from scheduling.engine.config import parse_config
-from scheduling.models import Cluster, Job, Node
+from scheduling.models import Cluster, Job, Node, Queue
 from scheduling.spec.job_spec import NetworkTopology, PartitionPolicy
 from tests.factories.cluster import GIB, Site, TestNode, fresh, make_site, role
+from tests.people import make_queue, make_unit
 
+Amounts = Mapping[str, int]
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -187,6 +191,76 @@ def test_a_job_keeps_the_tasks_that_its_budget_demands(site: Site) -> None:
 
     assert (for_two, for_one, again) == (0, 1, 0)
     assert fresh(owner).tasks_running == 3
+
+
+# --- what is stated about queues ------------------------------------------------------------------
+
+BY_GROUP = """
+actions: "allocate"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: nodegroup, enableHierarchy: true}
+"""
+
+
+def state(site: Site, queue: Queue, *, deserved: Amounts | None = None, **groups: Any) -> None:
+    queue_placement.edit(
+        actor=site.admin,
+        queue_id=queue.id,
+        node_groups=queue_placement.NodeGroups(**groups),
+        stated_deserved=deserved,
+        expected_version=Queue.objects.get(id=queue.id).version,
+        now=site.now,
+    )
+
+
+def test_jobs_run_on_the_groups_of_nodes_of_their_queue(site: Site) -> None:
+    """The queue names a group, and how much it may hold there; labels of nodes make the groups."""
+    groups = {}
+    for group in ("fast", "slow", "slow"):
+        node = site.node(cpu_milli=8000)
+        Node.objects.filter(id=node.id).update(labels={"volcano.sh/nodegroup-name": group})
+        groups[node.name] = group
+    state(site, site.queue, required=("fast",), limits={"fast": {"cpu": 3000}})
+
+    jobs = [site.submit() for _ in range(4)]
+    carry_out(site, BY_GROUP)
+    limited = sorted(groups[name] for job in jobs for name in places(site, job))
+    state(site, site.queue, avoided=("slow",))
+    carry_out(site, BY_GROUP)
+
+    assert limited == ["fast"] * 3
+    assert sorted(groups[name] for job in jobs for name in places(site, job)) == [*limited, "slow"]
+
+
+BY_CAPACITY = """
+actions: "allocate, reclaim"
+tiers:
+- plugins:
+  - {name: gang}
+- plugins:
+  - {name: capacity}
+  - {name: predicates}
+"""
+
+
+def test_a_queue_takes_back_what_it_is_stated_to_deserve(site: Site) -> None:
+    """Of four cores the idle queue is stated one: one elastic task of the other makes room."""
+    site.node(cpu_milli=4400)
+    other = make_queue(site.cluster, "other", site.root, make_unit("other"))
+    holder = site.started(role(replicas=4, min_available=0))
+    claimant = site.submit(role(replicas=2, min_available=1), queue=other)
+
+    state(site, site.queue, deserved={"cpu": 3000})
+    unstated = carry_out(site, BY_CAPACITY).evictions
+    state(site, other, deserved={"cpu": 1000})
+    stated = carry_out(site, BY_CAPACITY).evictions
+
+    assert (unstated, stated) == (0, 1)
+    assert fresh(holder).tasks_stopping == 1
+    assert fresh(claimant).tasks_running == 0
 
 
 # --- what nodes have ------------------------------------------------------------------------------

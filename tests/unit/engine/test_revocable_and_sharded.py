@@ -246,6 +246,18 @@ def test_hierarchy_shares_by_branch(disabled: tuple[str, ...], held: tuple[int, 
     assert (per_branch["a"], per_branch["b"]) == held
 
 
+def test_hierarchy_is_that_of_the_queues_where_none_is_annotated() -> None:
+    """The weights of the tree divide: of eight GPUs a department of weight 3 gets six."""
+    snapshot = read(
+        "nodes n: gpu=8\nqueue a: weight=3\nqueue a1: parent=a\nqueue a2: parent=a\nqueue b:\n"
+        "job a1/j: 8 x gpu=1 min=0\njob a2/j: 8 x gpu=1 min=0\njob b/j: 8 x gpu=1 min=0"
+    )
+
+    outcome = plan(snapshot, config("drf", "predicates"))
+
+    assert Counter(b.job for b in outcome.binds) == {"a1/j": 3, "a2/j": 3, "b/j": 2}
+
+
 @pytest.mark.parametrize(
     ("idle", "preemptable", "minimum", "expected"),
     [

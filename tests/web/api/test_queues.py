@@ -3,6 +3,7 @@
 import pytest
 
 from scheduling.models import Queue
+from tenants.models import AuditRow
 from tests.web.api.conftest import As, Site
 
 pytestmark = pytest.mark.django_db
@@ -158,3 +159,49 @@ def test_queue_is_drained_with_a_choice(site: Site, as_user: As) -> None:
     assert refused == [403, 404]
     assert reply.json() == {"done": 1, "left": 0, "refused": []}
     assert Queue.objects.get(id=site.robots.id).state in {"Closing", "Closed"}
+
+
+def test_placement_is_stated_and_read(site: Site, as_user: As) -> None:
+    """Groups, limits and stated amounts come back; the queue has another version and a record."""
+    client = as_user(site.people.root)
+    address = f"{QUEUES}/{site.robots.id}/placement"
+    seen = client.get(address)
+    body = {
+        "node_groups": {"required": ["fast"], "limits": {"fast": {"cpu": 4000}}},
+        "stated_deserved": {"cpu": 2000},
+    }
+
+    reply = client.put(address, body, format="json", headers={"If-Match": seen["ETag"]})
+    late = client.put(address, body, format="json", headers={"If-Match": seen["ETag"]})
+
+    assert seen.json()["stated_deserved"] is None
+    assert (reply.status_code, reply.json()["stated_deserved"]) == (200, {"cpu": 2000})
+    assert reply.json()["node_groups"]["limits"] == {"fast": {"cpu": 4000}}
+    assert late.status_code == 412
+    after = AuditRow.objects.values_list("after", flat=True).get(action="queue.placement")
+    assert after is not None
+    assert after["node_groups"]["required"] == ["fast"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"node_groups": {"required": ["no group!"]}}, "node_groups.required"),
+        ({"node_groups": {"preferred": ["a"], "forbidden": ["a"]}}, "node_groups.forbidden"),
+        ({"node_groups": {"limits": {"a": {"cpu": -1}}}}, "node_groups.limits.a.cpu"),
+        ({"stated_deserved": {"cpu": -1}}, "stated_deserved.cpu"),
+    ],
+)
+def test_placement_that_cannot_be_is_refused(
+    site: Site, as_user: As, body: dict[str, object], field: str
+) -> None:
+    """Each is named by its field, and nothing is changed."""
+    client = as_user(site.people.root)
+    address = f"{QUEUES}/{site.robots.id}/placement"
+
+    reply = client.put(
+        address, body, format="json", headers={"If-Match": client.get(address)["ETag"]}
+    )
+
+    assert (reply.status_code, [one["field"] for one in reply.json()["errors"]]) == (422, [field])
+    assert Queue.objects.get(id=site.robots.id).annotations == {}

@@ -10,8 +10,9 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.pages.fragments import queue_chart, queue_rows
-from scheduling.domain import samples
+from scheduling.domain import queue_placement, samples
 from scheduling.domain.queries import queues as queue_queries
+from scheduling.domain.queue_placement import NodeGroups
 from scheduling.models import ChangeSet, Job, Node, Queue, QueueShare
 from tenants.domain.access import load_actor
 from tenants.models import AuditRow, User
@@ -155,6 +156,24 @@ def test_order_of_jobs_is_changed_on_the_page_of_the_queue(site: Site, browse: B
     assert "choose one of" in unknown.content.decode()
     assert Queue.objects.get(id=site.robots.id).policy == "fifo"
     assert AuditRow.objects.filter(reason="asked for").exists()
+
+
+def test_where_a_queues_jobs_run_is_shown(site: Site, browse: Browse) -> None:
+    """The page of a queue names its groups of nodes and what it may hold there."""
+    groups = NodeGroups(required=("fast",), limits={"fast": {"nvidia.com/gpu": 2000}})
+    queue_placement.edit(
+        actor=load_actor(site.people.root),
+        queue_id=site.robots.id,
+        node_groups=groups,
+        stated_deserved=None,
+        expected_version=site.robots.version,
+        now=timezone.now(),
+    )
+
+    text = browse(site.people.root).get(f"/queues/{site.robots.name}/").content.decode()
+
+    assert "<dt>Runs on the node groups</dt><dd>fast</dd>" in text
+    assert "<dt>At most on fast</dt><dd>2 GPU" in text
 
 
 def test_plan_begins_with_the_queue_that_one_looks_at(site: Site, browse: Browse) -> None:

@@ -93,6 +93,7 @@ BODIES: Mapping[tuple[str, str], Body] = {
     ("patch", "api/v1/queues/<uuid:queue_id>"): seen(weight=7),
     ("delete", "api/v1/queues/<uuid:queue_id>"): seen(),
     ("post", "api/v1/queues:preview"): plain(edits=EDITS),
+    ("put", "api/v1/queues/<uuid:queue_id>/placement"): seen(),
     ("patch", "api/v1/queues:tree"): plain(edits=EDITS),
     ("post", "api/v1/quotas"): plain(unit_id="{unit_id}", scope="each_user", limits=LIMITS),
     ("put", "api/v1/quotas/<uuid:quota_id>"): seen(limits=LIMITS),
