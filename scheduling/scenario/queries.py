@@ -53,16 +53,24 @@ def _asked(session: Session, query: Data) -> Iterator[tuple[str, JobView, RoleVi
     views = _views(session)
     names = query.get("pods") or list(views)
     for name in names:
-        if name in views:  # a pod whose queue does not exist is no question
+        if name in views:
             job, role, _ = views[name]
             yield name, job, role
+
+
+def _nowhere(session: Session, query: Data) -> list[str]:
+    """Name the pods asked about that may run nowhere: those whose queue does not exist."""
+    views = _views(session)
+    known = [task.key for job in session.snapshot.jobs for task in job.tasks]
+    return [name for name in query.get("pods") or known if name not in views]
 
 
 def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
     """Sum the node scores of all plugins."""
     names = session.tables.nodes.names
     chosen = query.get("nodes")
-    result = {}
+    shown = [] if chosen == "feasible" else [n for n in names if not chosen or n in chosen]
+    result = {pod: dict.fromkeys(shown, 0.0) for pod in _nowhere(session, query)}
     for pod, job, role in _asked(session, query):
         extra = session.task_scores(job, role)
         total = (
@@ -78,7 +86,7 @@ def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
         result[pod] = {
             name: total[i]
             for i, name in enumerate(names)
-            if (mask[i] if chosen == "feasible" else not chosen or name in chosen)
+            if (mask[i] if chosen == "feasible" else name in shown)
         }
     return result
 
@@ -86,13 +94,13 @@ def node_scores(session: Session, query: Data) -> dict[str, dict[str, float]]:
 def node_status(session: Session, query: Data) -> dict[str, dict[str, str]]:
     """Say whether each node passes the filters."""
     names = session.tables.nodes.names
-    return {
-        pod: {
-            name: "ok" if ok else "unresolvable"
-            for name, ok in zip(names, _passes(session, job, role), strict=True)
+    answers = {pod: dict.fromkeys(names, "unresolvable") for pod in _nowhere(session, query)}
+    for pod, job, role in _asked(session, query):
+        passes = _passes(session, job, role)
+        answers[pod] = {
+            name: "ok" if ok else "unresolvable" for name, ok in zip(names, passes, strict=True)
         }
-        for pod, job, role in _asked(session, query)
-    }
+    return answers
 
 
 def _passes(session: Session, job: JobView, role: RoleView) -> Bools:

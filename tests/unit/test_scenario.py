@@ -175,8 +175,9 @@ def test_admission_that_is_configured_but_does_not_run_keeps_pending_groups_out(
 @pytest.mark.parametrize(
     ("ask", "more", "expected"),
     [
-        ("node_status", {}, {}),
-        ("feasible_nodes", {"pods": ["ns/p0"]}, {}),
+        ("node_status", {"pods": ["ns/p0"]}, {"ns/p0": {"n1": "unresolvable"}}),
+        ("node_scores", {"pods": ["ns/p0"]}, {"ns/p0": {"n1": 0.0}}),
+        ("feasible_nodes", {"pods": ["ns/p0"]}, {"ns/p0": []}),
         ("job_order", {"jobs": ["ns/pg"]}, []),
         ("enqueueable", {"enqueue": ["ns/pg"]}, {"ns/pg": False}),
         ("victims", {"as": ["preempt", "reclaim"], "candidates": ["ns/p0"]}, []),
@@ -184,10 +185,10 @@ def test_admission_that_is_configured_but_does_not_run_keeps_pending_groups_out(
         ("backfill_order", {}, []),
     ],
 )
-def test_a_group_without_its_queue_is_no_part_of_any_answer(
+def test_a_group_without_its_queue_may_run_nowhere_and_takes_no_part(
     ask: str, more: dict[str, Any], expected: object
 ) -> None:
-    """Every question is answered as if it were not there."""
+    """No node is open to its pods, and it is not let in, ordered, evicted or placed."""
     data = {k: v for k, v in CASE.items() if k != "actions"}
 
     found = scenario.answer(
