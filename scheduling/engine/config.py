@@ -39,7 +39,7 @@ DEFAULT_CONFIG = Config(
         ),
         (
             PluginConfig("fair_users"),
-            PluginConfig("drf", disabled=frozenset({"preemptable"})),
+            PluginConfig("drf", disabled=frozenset({"preemptable", "hierarchy"})),
             PluginConfig("shares"),
             PluginConfig("predicates"),
             PluginConfig(
