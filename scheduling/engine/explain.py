@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from scheduling.engine.actions.failures import missing_request, node_histogram
-from scheduling.engine.cycle import close, run
+from scheduling.engine.amended import amended, prepare_for
+from scheduling.engine.bystanders import run_about
+from scheduling.engine.cycle import close
 from scheduling.engine.reasons import RUNGS, ReasonCode
+from scheduling.engine.rows import JobRow
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import UNLIMITED
-from scheduling.engine.tables import Memo
+from scheduling.engine.tables import Memo, prepare
 from scheduling.engine.types import (
     Binding,
     Config,
@@ -70,12 +74,18 @@ def explain(
 
     Raises: KeyError if the snapshot has no such job.
     """
-    return ladder_of(*_run(snapshot, config, memo), job_key)
+    memo = memo or Memo()
+    if job_key not in prepare(snapshot, memo).rows:
+        raise KeyError(job_key)
+    session = run_about(snapshot, config, job_key, memo=memo)
+    return ladder_of(session, close(session), job_key)
 
 
 def fits(snapshot: Snapshot, config: Config, job: Job, *, memo: Memo | None = None) -> Fit:
     """Return whether a job would start if it were submitted now; nothing else is changed by it."""
-    key = job.key if all(job.key != other.key for other in snapshot.jobs) else f"{job.key} (asked)"
+    memo = memo or Memo()
+    tables = prepare_for(snapshot, memo, job)
+    key = job.key if job.key not in tables.rows else f"{job.key} (asked)"
     asked = replace(
         job,
         key=key,
@@ -84,19 +94,15 @@ def fits(snapshot: Snapshot, config: Config, job: Job, *, memo: Memo | None = No
             for task in job.tasks
         ),
     )
-    session, plan = _run(replace(snapshot, jobs=(*snapshot.jobs, asked)), config, memo)
-    binds = tuple(b for b in plan.binds if b.job == key)
-    return Fit(
-        fits_now=bool(binds),
-        waits_for_evictions=any(p.job == key for p in plan.pipelined),
-        binds=binds,
-        ladder=ladder_of(session, plan, key),
-    )
-
-
-def _run(snapshot: Snapshot, config: Config, memo: Memo | None) -> tuple[Session, Plan]:
-    session = run(snapshot, config, memo=memo)
-    return session, close(session)
+    with amended(tables, new=(asked,)):
+        session = run_about(snapshot, config, key, memo=memo)
+        plan = close(session)
+        return Fit(
+            fits_now=any(b.job == key for b in plan.binds),
+            waits_for_evictions=any(p.job == key for p in plan.pipelined),
+            binds=tuple(b for b in plan.binds if b.job == key),
+            ladder=ladder_of(session, plan, key),
+        )
 
 
 def told(job_key: str, headline: Reason | None) -> Ladder:
@@ -164,17 +170,16 @@ def _gang_facts(session: Session, job: JobView) -> dict[str, object]:
 
 
 def _order_facts(session: Session, job: JobView) -> dict[str, object]:
-    waiting = [
-        view
-        for group in session.groups
-        for row in group.left()
-        if row.job.queue == job.queue.name and (view := session.view(row.job.key)) is not None
+    lines = [
+        rows
+        for group in (*session.groups, *session.aside)
+        if (rows := group.left()) and rows[0].job.queue == job.queue.name
     ]
-    ordered = sorted(waiting, key=session.job_key)
+    waits = any(row is job.row for rows in lines for row in rows)
     resources = session.tables.resources
     return {
-        "position": ordered.index(job) + 1 if job in ordered else 0,
-        "waiting": len(ordered),
+        "position": 1 + sum(_before(session, rows, job) for rows in lines) if waits else 0,
+        "waiting": sum(map(len, lines)),
         "priority": job.job.priority,
         "queue": job.queue.name,
         "allocated": resources.amounts(job.queue.allocated),
@@ -182,6 +187,16 @@ def _order_facts(session: Session, job: JobView) -> dict[str, object]:
         "sla_waiting_seconds": job.job.sla_waiting_seconds,
         "waited_seconds": session.now - job.job.created_at,
     }
+
+
+def _before(session: Session, rows: list[JobRow], job: JobView) -> int:
+    """Return how many of some jobs that fare alike, and so are in order by age, come before one."""
+
+    def key(row: JobRow) -> tuple[object, ...]:
+        view = session.view(row.job.key)
+        return session.job_key(view) if view is not None else ()
+
+    return bisect_left(rows, session.job_key(job), key=key)
 
 
 def _node_facts(session: Session, job: JobView) -> dict[str, object]:

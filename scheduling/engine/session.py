@@ -32,6 +32,8 @@ class Session(Scoring):
         self.jobs: dict[str, JobView] = {}
         self.groups: list[Group] = []
         """The jobs with pending tasks that may run; each in one group only."""
+        self.aside: list[Group] = []
+        """Groups that are left out since only one job is asked about."""
         self.served: dict[str, Group] = {}
         """The group of each job of which something was placed."""
         self.phases: dict[str, GangPhase] = {}
@@ -39,6 +41,8 @@ class Session(Scoring):
         """True while queues may be served above what they deserve (backfill)."""
         self.swap_base: dict[str, list[int]] | None = None
         """What queues held when room began to change hands inside one of them (preempt)."""
+        self.has_made_room = False
+        """Whether some job got, or was to get, its place at the cost of others."""
         self._cards = Cards(tables)
         self._chooser = Chooser()
         self.device_order: Order = fullest_first

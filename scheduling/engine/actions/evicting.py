@@ -84,6 +84,7 @@ class Search:
             statement.rollback()
             return False
         start_promised(session, job)
+        session.has_made_room = True
         return True
 
     def _is_exchange(self, statement: Statement) -> bool:

@@ -90,6 +90,7 @@ class Preempt:
         session.withdraw(newcomers)
         if place_job(session, job) is None or self._search(job):
             self._serve_again(newcomers)
+            session.has_made_room = True
             return True
         session.restore(newcomers)
         return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from functools import cached_property
 
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
@@ -83,12 +84,13 @@ class Gang(Plugin):
         del priority
         if self.flag("gang.wholeGangs", default=False):
             return None
-        return {
-            key
-            for name, rows in self.session.tables.elastic.items()
-            if name != queue.name
-            for key in rows
-        }
+        own = self.session.tables.elastic.get(queue.name)
+        return self._elastic - own.keys() if own else self._elastic
+
+    @cached_property
+    def _elastic(self) -> frozenset[str]:
+        """All jobs that hold more than their minimum, as the cycle finds them."""
+        return frozenset(key for rows in self.session.tables.elastic.values() for key in rows)
 
 
 def _keeps_its_parts(claim: Claim, unit: Unit) -> bool:

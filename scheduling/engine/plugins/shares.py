@@ -50,6 +50,7 @@ class Shares(Plugin):
         self.has_kept_min = any(not q.queue.lend_min and any(q.min) for q in ordered)
         self.tops = [q for q in ordered if q.parent is None]
         self.contested = self._contested()
+        self._over_at, self._over_now = -1, list[QueueView]()
         self._side_of: Claim | None = None
         self._side_at = -1
         self._sides: dict[str, tuple[Sequence[QueueView], Sequence[int]]] = {}
@@ -232,9 +233,8 @@ class Shares(Plugin):
         """Name the jobs of queues that are above what they deserve where the paths part."""
         del priority
         names: set[str] = set()
-        for name, rows in self.session.tables.holders.items():
-            other = self.session.queues.get(name)
-            if other is None or other is queue:
+        for other in self._over_share():
+            if other is queue:
                 continue
             side = next(
                 (v for v, own in zip(other.path, queue.path, strict=False) if v is not own), None
@@ -245,8 +245,25 @@ class Shares(Plugin):
             if any(
                 level.allocated[d] > level.deserved[d] for d in contested for level in (side, other)
             ):
-                names.update(rows)
+                names.update(self.session.tables.holders[other.name])
         return names
+
+    def _over_share(self) -> list[QueueView]:
+        """Return the queues that hold something and are, at some level, above what they deserve."""
+        now = len(self.session.touched)
+        if self._over_at != now:
+            views = (self.session.queues.get(name) for name in self.session.tables.holders)
+            self._over_at = now
+            self._over_now = [view for view in views if view is not None and _is_above(view)]
+        return self._over_now
+
+
+def _is_above(queue: QueueView) -> bool:
+    for level in queue.path:
+        for allocated, deserved in zip(level.allocated, level.deserved, strict=True):
+            if allocated > deserved:
+                return True
+    return False
 
 
 def _parting(left: QueueView, right: QueueView) -> int:

@@ -1,0 +1,230 @@
+"""One job's part of a cycle: the waiting jobs that cannot matter to it are left out.
+
+Who asks about one job would otherwise pay for all of them. A *bystander* can neither start nor make
+room in this cycle, so that whoever is looked at fares as beside all the others:
+
+- no node has room for what it lacks, whatever is reserved, or a max or wall refuses it; room only
+  shrinks and limits only fill up in a cycle, as long as nobody is evicted;
+- there is nobody whom it could evict;
+- it is not overdue (it could reserve), owns no reservation, and heads no first-in-first-out queue;
+- its admission is counted by nobody.
+
+Where room was made after all, the cycle is run again with everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scheduling.engine.actions import preempt, reclaim
+from scheduling.engine.actions.failures import missing_request
+from scheduling.engine.actions.victims import victim_keys
+from scheduling.engine.cycle import open_session, run_actions
+from scheduling.engine.garbage import without_collecting
+from scheduling.engine.groups import Group
+from scheduling.engine.journal import EntryKind
+from scheduling.engine.reasons import WALLS, ReasonCode
+from scheduling.engine.rows import JobRow
+from scheduling.engine.session import Session
+from scheduling.engine.shapes import Int64, Shape
+from scheduling.engine.tables import Memo
+from scheduling.engine.types import Config, GangPhase, QueuePolicy, Snapshot
+from scheduling.engine.views import QueueView
+
+KNOWN_ACTIONS = frozenset(
+    {"enqueue", "reserve", "allocate", preempt.NAME, reclaim.NAME, "elastic", "backfill"}
+)
+"""Actions of which the argument above holds; with any other everybody is looked at."""
+
+LASTING = WALLS | {ReasonCode.QUEUE_MAX}
+"""Refusals that last for the cycle, unless somebody is evicted."""
+
+
+def run_about(snapshot: Snapshot, config: Config, key: str, *, memo: Memo) -> Session:
+    """Return a session in which has run what bears on one job; of others it says but a part."""
+    with without_collecting():
+        session = open_session(snapshot, config, memo=memo)
+        if _is_known(config):
+            _set_aside(session, key)
+            run_actions(session)
+            if not session.aside or _is_the_same_without(session, key):
+                return session
+            session = open_session(snapshot, config, memo=memo)
+        run_actions(session)
+    return session
+
+
+def _is_known(config: Config) -> bool:
+    return all(
+        action.name in KNOWN_ACTIONS and float(action.arguments.get("lapseSeconds", "0")) <= 0
+        for action in config.actions
+    )
+
+
+def _set_aside(session: Session, key: str) -> None:
+    """Take the bystanders out of the session's groups."""
+    own = session.tables.rows[key].signature
+    judge = _Judge(session)
+    left: list[Group] = []
+    for group in session.groups:
+        row = group.rows[0]
+        if row.signature != own and judge.stands_by(row):
+            session.aside.append(group)
+        else:
+            left.append(group)
+    session.groups = left
+
+
+def _is_the_same_without(session: Session, key: str) -> bool:
+    """Return whether the bystanders that were left out would have changed nothing.
+
+    Reasons are remembered by shape: once something has started, what a bystander of the job's
+    shape was told before counts for the job too.
+    """
+    if session.has_made_room or any(e.kind is not EntryKind.PLACE for e in session.journal):
+        return False
+    if not session.journal or key in session.served:
+        return True
+    own = {role.shape.index for role in session.tables.rows[key].roles}
+    return all(role.shape.index not in own for g in session.aside for role in g.rows[0].roles)
+
+
+class _Judge:
+    """Tells who stands by, before anything has been decided."""
+
+    def __init__(self, session: Session) -> None:
+        """Look at the room that there is at most."""
+        self.session = session
+        names = {action.name for action in session.config.actions}
+        self._has_preempt = preempt.NAME in names
+        self._has_reclaim = bool(names & {reclaim.NAME, "elastic"})
+        self._may_reserve = "reserve" in names and bool(session.each("job_overdue"))
+        self._has_own_times = all(
+            owner.name == "sla" for owner, _ in session.callback_owners["job_overdue"]
+        ) and not any(
+            "sla-waiting-time" in plugin.arguments
+            for tier in session.config.tiers
+            for plugin in tier
+        )
+        """Whether only jobs that state a waiting time themselves can be overdue."""
+        self._counts_admissions = bool(session.each("job_enqueued"))
+        self._has_victims = False
+        self._preempts: dict[tuple[str, int], bool] = {}
+        self._places = _places(
+            session,
+            {
+                role.shape.index: role.shape
+                for group in session.groups
+                for role in group.rows[0].roles
+                if role.pending
+            }.values(),
+        )
+
+    def stands_by(self, row: JobRow) -> bool:
+        """Return whether the jobs that fare like this one cannot matter to another."""
+        session, job = self.session, row.job
+        queue = session.queues.get(job.queue)
+        if queue is None or queue.children or not queue.is_open:
+            return True
+        if queue.queue.policy is QueuePolicy.FIFO or job.key in session.kept:
+            return False
+        if self._counts_admissions and job.phase is GangPhase.PENDING:
+            return False
+        if self._has_room(row) and not self._is_refused(row):
+            return False
+        return not (self._is_overdue(row) or self._may_evict(row, queue))
+
+    def _has_room(self, row: JobRow) -> bool:
+        """Return whether nodes have room for the gang's lack, or a task of some role."""
+        if len(row.roles) > 1:
+            return any(r.pending and self._places.get(r.shape.index) for r in row.roles)
+        role = row.roles[0]
+        have = row.held_count + role.done + len(role.promised)
+        return self._places.get(role.shape.index, 0) >= max(1, row.min_available - have)
+
+    def _is_refused(self, row: JobRow) -> bool:
+        """Return whether a limit keeps the job out even if its queue may borrow."""
+        session = self.session
+        job = session.view(row.job.key)
+        if job is None:
+            return True
+        session.may_borrow = True
+        refusals = [session.refusal(job, role) for role in job.roles if role.pending]
+        if len(job.roles) == 1 and refusals == [None] and job.missing() > 1:
+            refusals = [session.gang_refusal(job, missing_request(session, job))]
+        session.may_borrow = False
+        return all(refusal is not None and refusal.code in LASTING for refusal in refusals)
+
+    def _is_overdue(self, row: JobRow) -> bool:
+        if not self._may_reserve or (self._has_own_times and row.job.sla_waiting_seconds is None):
+            return False
+        job = self.session.view(row.job.key)
+        return job is not None and any(ask(job) for ask in self.session.each("job_overdue"))
+
+    def _may_evict(self, row: JobRow, queue: QueueView) -> bool:
+        """Return whether the job has anybody whom it might evict."""
+        place = (queue.name, row.job.priority)
+        if self._has_preempt:
+            known = self._preempts.get(place)
+            if known is None:
+                known = bool(victim_keys(self.session, preempt.NAME, queue, row.job.priority))
+                self._preempts[place] = known
+            if known:
+                return True
+        return self._has_reclaim and self._may_take_back(row, queue)
+
+    def _may_take_back(self, row: JobRow, queue: QueueView) -> bool:
+        """Return whether the job's queue might take something back from another.
+
+        To name the victims is cheap where there are none, and dear where there are some: from then
+        on the gates are asked first.
+        """
+        if self._has_victims and not self._passes_gates(row):
+            return False
+        if not victim_keys(self.session, reclaim.NAME, queue, row.job.priority):
+            return False
+        self._has_victims = True
+        return self._passes_gates(row)
+
+    def _passes_gates(self, row: JobRow) -> bool:
+        job = self.session.view(row.job.key)
+        gates = self.session.each("preemptive")
+        return job is not None and any(
+            all(gate(job, role) for gate in gates) for role in job.roles if role.pending
+        )
+
+
+def _places(session: Session, shapes: Iterable[Shape]) -> dict[int, int]:
+    """Return index of a shape -> how many of it have room, each shape by itself, those that fit.
+
+    At most: reservations count as room, and so does all that is being freed.
+    """
+    tables = session.tables
+    room = tables.nodes.allocatable - tables.used
+    if session.has_releasing:
+        room = room + np.maximum(tables.releasing - tables.promised, 0)
+    listed = list(shapes)
+    if not listed or not tables.nodes.count:
+        return {}
+    least = np.concatenate([shape.least for shape in listed], axis=1)
+    hopeful = np.flatnonzero((least <= room.max(axis=1)[:, np.newaxis]).all(axis=0))
+    if not len(hopeful):
+        return {}
+    room = room[:, (room >= least[:, hopeful].min(axis=1)[:, np.newaxis]).all(axis=0)]
+    found: dict[int, int] = {}
+    for position in hopeful:
+        shape = listed[position]
+        count = _count(room, shape)
+        if count:
+            found[shape.index] = count
+    return found
+
+
+def _count(room: Int64, shape: Shape) -> int:
+    """Return how many tasks of a shape fit the room of all nodes, int64[R, N]."""
+    fits = np.logical_and.reduce(room >= shape.least)
+    if not fits.any() or not shape.items:
+        return int(np.count_nonzero(fits))
+    return int(np.minimum.reduce([room[d][fits] // amount for d, amount in shape.items]).sum())
