@@ -239,15 +239,15 @@ def stand_by(scope: str) -> HeldLease | None:
 def _wait_for(scope: str, place: HeldLease, ttl: float) -> HeldLease | None:
     until = time.monotonic() + STANDBY_SECONDS
     watch = Watch(scope)
-    while not STOPPING.wait(STANDBY_LOOK_SECONDS):
+    while True:
         lease = _acquire(scope, ttl, watch)
         if lease is not None:
             return lease
         if time.monotonic() - place.confirmed_at > ttl / 3:
             place.renew()
-        if time.monotonic() > until and broker_answers():
+        is_over = time.monotonic() > until and broker_answers()
+        if is_over or STOPPING.wait(STANDBY_LOOK_SECONDS):
             return None
-    return None
 
 
 def _acquire(scope: str, ttl: float, watch: Watch | None = None) -> HeldLease | None:
