@@ -54,6 +54,8 @@ class RuntimeInfo:
     name: str
     kind: str
     version: str = ""
+    images: dict[str, int] = field(default_factory=dict)
+    """Names of the image files that it holds, without their endings, and their bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ class NodeFacts:
     sockets: int = 1
     numa_nodes: list[dict[str, Any]] = field(default_factory=list)
     devices: Sequence[DeviceFacts] = ()
-    runtimes: Sequence[dict[str, str]] = ()
+    runtimes: Sequence[dict[str, Any]] = ()
     attempts: dict[UUID, str] = field(default_factory=dict)
     """Attempt -> Starting, Running, Stopping or Exited."""
     address: str = ""

@@ -7,6 +7,7 @@ tenant as a label, and each selector asks for it.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -124,6 +125,17 @@ def data_sets_of(part: Document, job_annotations: Document) -> tuple[str, ...]:
     if not named:
         return ()
     return tuple(sorted({one.strip() for one in str(named).split(",")} - {""}))
+
+
+def container_images(part: Document) -> tuple[str, ...]:
+    """Return the image of a role as its file is called: `nvidia+pytorch+24.01`."""
+    image = str(part.get("image") or "")
+    if not image:
+        return ()
+    path, _, tag = image.rpartition(":")
+    if not path or "/" in tag:  # no tag, and perhaps the port of a registry
+        path, tag = image, "latest"
+    return (_without_registry(f"{path}/{tag}".replace("/", "+")),)
 
 
 # --- gangs ------------------------------------------------------------------------------------
@@ -321,6 +333,25 @@ def cached_data_sets(labels: Mapping[str, str]) -> frozenset[str]:
         for key, value in labels.items()
         if key.startswith(DATA_SET_LABEL) and value != "false"
     )
+
+
+def cached_images(runtimes: Iterable[Document]) -> dict[str, int]:
+    """Return the images that a node's runtimes hold as files, and their bytes."""
+    return {
+        _without_registry(file): int(size)
+        for one in runtimes
+        for file, size in (one.get("images") or {}).items()
+    }
+
+
+def _without_registry(file: str) -> str:
+    """Return a file's name without registry and `library`: some tools write them, some do not."""
+    parts = file.split("+")
+    if len(parts) > 1 and re.search(r"[.:]|^localhost$", parts[0]):
+        parts = parts[1:]
+    if len(parts) > 1 and parts[0] == "library":
+        parts = parts[1:]
+    return "+".join(parts)
 
 
 def numa_nodes(reported: Sequence[Document]) -> tuple[engine.NumaNode, ...]:

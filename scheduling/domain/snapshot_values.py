@@ -80,6 +80,7 @@ def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
         numa=placement_rules.numa_nodes(row.topology.get("numa_nodes") or ()),
         numa_policy=NUMA_POLICY,
         data_sets=placement_rules.cached_data_sets(row.labels),
+        images=placement_rules.cached_images(row.runtimes),
     )
 
 
@@ -330,6 +331,7 @@ def _role_value(
         annotations=part.get("annotations") or {},
         limits=placement_rules.limits_of(part),
         data_sets=placement_rules.data_sets_of(part, job.spec.get("annotations") or {}),
+        container_images=placement_rules.container_images(part),
         **_kubernetes_rules(part, job.tenant_id),
     )
 

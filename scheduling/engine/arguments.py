@@ -208,9 +208,9 @@ OF_PLUGINS: Mapping[str, Arguments] = {
             "podaffinity",
             "podtopologyspread",
             "tainttoleration",
+            "imagelocality",
         )
-    }
-    | {"imagelocality.weight": IGNORED},
+    },
     "numa-aware": {"weight": NUMBER},
     "overcommit": {"overcommit-factor": NUMBER},
     "packing": {"packing.weight": NUMBER},

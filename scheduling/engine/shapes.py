@@ -77,6 +77,7 @@ class Shape:
         "affinity",
         "annotations",
         "ask",
+        "container_images",
         "data_sets",
         "gpu_ask",
         "gpu_milli",
@@ -112,6 +113,7 @@ class Shape:
         self.ask: Ask | None = ask_of(gpu_milli, role.request, role.annotations)
         """What it wants of single devices."""
         self.data_sets = role.data_sets
+        self.container_images = role.container_images
         self.limits = role.limits
         self.is_best_effort = all(d == PODS_DIM for d, _ in self.items)
         self.selector: tuple[tuple[str, str], ...] = tuple(sorted(role.node_selector.items()))
@@ -147,5 +149,6 @@ def shape_key(role: Role) -> ShapeKey:
         role.topology_policy,
         annotations,
         role.data_sets,
+        role.container_images,
         tuple(sorted(role.limits.items())) if role.limits else (),
     )

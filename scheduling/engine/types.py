@@ -146,6 +146,8 @@ class Node:
     """Of the node's own topology manager."""
     data_sets: frozenset[str] = frozenset()
     """Data sets of which it holds a cache."""
+    images: Mapping[str, int] = field(default_factory=dict)
+    """Container images in its cache, and their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,8 @@ class Role:
     `request`, as `deviceclass/<class>`, of one role only."""
     data_sets: tuple[str, ...] = ()
     """Data sets that its tasks read."""
+    container_images: tuple[str, ...] = ()
+    """As nodes name what they cache; `image` is what a node must be able to serve."""
 
 
 @dataclass(frozen=True, slots=True)

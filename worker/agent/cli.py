@@ -26,7 +26,6 @@ from worker.agent.preparing import Preparer
 from worker.agent.session import NodeSession
 from worker.agent.simulated import EXAMPLE, Shape, SimulatedMachine, SimulateError, parse_shape
 from worker.agent.users import TaskUsers
-from worker.protocol import RuntimeInfo
 from worker.shim import linux
 
 logger = logging.getLogger("worker.agent")
@@ -303,10 +302,7 @@ def _make_node(folder: Path, settings: AgentConfig, shape: Shape | None) -> tupl
         name=who.node,
         folders=folders,
         machine=machine,
-        runtimes=[
-            RuntimeInfo(name=runtime.name, kind=runtime.kind, version=runtime.version)
-            for runtime in settings.runtimes.values()
-        ],
+        runtimes=list(settings.runtimes.values()),
         address=settings.address,
         keep_seconds=settings.keep_attempts_seconds,
     )

@@ -20,6 +20,7 @@ path = "/opt/venvs/torch"
 [runtimes.enroot]
 kind = "wrapper"
 argv = ["/usr/local/bin/in-image", "--"]
+images = "/var/lib/enroot"           # its image files, such as nvidia+pytorch+24.01.sqsh
 """
 
 
@@ -50,6 +51,8 @@ class Runtime:
     argv: tuple[str, ...] = ()
     version: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    images: str = ""
+    """The folder where it keeps image files; tasks rather go where theirs is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +151,6 @@ def _read_runtimes(path: Path, document: dict[str, Any]) -> dict[str, Runtime]:
             argv=tuple(argv),
             version=str(entry.get("version", "")),
             environment={str(k): str(v) for k, v in entry.get("environment", {}).items()},
+            images=str(entry.get("images", "")),
         )
     return runtimes

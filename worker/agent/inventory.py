@@ -13,8 +13,9 @@ from typing import Any, Final
 import psutil
 import pynvml
 
+from worker.agent.config import Runtime
 from worker.agent.machine import Hardware
-from worker.protocol import DeviceInfo
+from worker.protocol import DeviceInfo, RuntimeInfo
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,31 @@ def read_numa_nodes(root: Path = SYSFS) -> list[dict[str, Any]]:
 def _meminfo_total(path: Path) -> int:
     match = re.search(r"MemTotal:\s+(\d+) kB", path.read_text()) if path.exists() else None
     return int(match[1]) * 1024 if match else 0
+
+
+IMAGE_ENDINGS: Final = frozenset({".sqsh", ".sif", ".img"})
+MOST_IMAGES: Final = 1_000
+
+
+def runtime_info(runtime: Runtime) -> RuntimeInfo:
+    """Return a runtime as the node reports it, with the images that it holds now."""
+    images = read_images(Path(runtime.images)) if runtime.images else {}
+    return RuntimeInfo(runtime.name, runtime.kind, runtime.version, images)
+
+
+def read_images(folder: Path) -> dict[str, int]:
+    """Return the image files of a folder by name without ending, and their bytes."""
+    try:
+        files = sorted(folder.iterdir())
+        found = {
+            file.name.removesuffix(file.suffix): file.stat().st_size
+            for file in files[:MOST_IMAGES]
+            if file.suffix in IMAGE_ENDINGS and file.is_file()
+        }
+    except OSError as error:
+        logger.warning("cannot read the images in %s: %s", folder, error)
+        return {}
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import logging
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Final
@@ -29,7 +30,9 @@ from worker.agent.attempts import (
     store_launch,
     take_lock,
 )
+from worker.agent.config import Runtime
 from worker.agent.folders import NodeFolders, UnsafeNameError
+from worker.agent.inventory import runtime_info
 from worker.agent.machine import Machine
 from worker.agent.preparing import attempt_folders
 from worker.agent.tailing import CHUNK_BYTES
@@ -43,7 +46,6 @@ from worker.protocol import (
     LogChunk,
     MetricPoint,
     Report,
-    RuntimeInfo,
     Stop,
     UsageSample,
 )
@@ -84,7 +86,7 @@ class Node:
         name: str,
         folders: NodeFolders,
         machine: Machine,
-        runtimes: list[RuntimeInfo],
+        runtimes: Sequence[Runtime],
         address: str = "",
         keep_seconds: float = 86_400.0,
     ) -> None:
@@ -141,7 +143,7 @@ class Node:
             sockets=hardware.sockets,
             numa_nodes=hardware.numa_nodes,
             devices=hardware.devices,
-            runtimes=self._runtimes,
+            runtimes=[runtime_info(one) for one in self._runtimes],
             attempts=[
                 AttemptInventory(attempt=attempt.id, state=attempt.state)
                 for attempt in self._attempts.values()

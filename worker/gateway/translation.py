@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import itertools
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from scheduling.domain import launches, nodes, reports
@@ -17,6 +18,7 @@ from worker.protocol import (
     LogChunk,
     MetricPoint,
     Report,
+    RuntimeInfo,
     Stop,
     UsageSample,
 )
@@ -262,15 +264,38 @@ def facts(hello: Hello, peer: str) -> nodes.NodeFacts:
         sockets=max(1, min(hello.sockets, 1_024)),
         numa_nodes=hello.numa_nodes[:1_024],
         devices=[_device_facts(info) for info in hello.devices],
-        runtimes=[
-            {"name": _text(one.name, 100), "kind": one.kind, "version": _text(one.version, 100)}
-            for one in hello.runtimes[:1_000]
-        ],
+        runtimes=runtimes(hello.runtimes),
         attempts={attempt_id(one.attempt): one.state for one in hello.attempts},
         address=_text(hello.address or peer, ADDRESS_LENGTH),
         is_simulated=hello.is_simulated,
         warnings=[_text(one, MESSAGE_LENGTH) for one in hello.warnings[:100]],
     )
+
+
+def runtimes(reported: Sequence[RuntimeInfo]) -> list[dict[str, Any]]:
+    """Translate what a node can run something with.
+
+    Raises:
+        UntranslatableError: an image has a size that no file has.
+    """
+    return [
+        {
+            "name": _text(one.name, 100),
+            "kind": one.kind,
+            "version": _text(one.version, 100),
+            "images": _images(one.images),
+        }
+        for one in reported[:1_000]
+    ]
+
+
+def _images(held: dict[str, int]) -> dict[str, int]:
+    for size in held.values():
+        _bounded("runtimes.images", size, 0, AMOUNT_LIMIT)
+    return {_text(name, 300): size for name, size in itertools.islice(held.items(), MOST_IMAGES)}
+
+
+MOST_IMAGES = 1_000
 
 
 def _device_facts(info: DeviceInfo) -> nodes.DeviceFacts:

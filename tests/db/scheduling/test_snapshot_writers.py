@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from scheduling.domain import apply_plan, queue_placement, reports
 from scheduling.engine import cycle
 from scheduling.engine.config import parse_config
-from scheduling.models import Cluster, Job, Node, Queue
+from scheduling.models import Cluster, ImageRule, Job, Node, Queue
 from scheduling.spec.job_spec import NetworkTopology, PartitionPolicy
 from tests.factories.cluster import GIB, Site, TestNode, fresh, make_site, role
 from tests.people import make_queue, make_unit
+from worker.gateway import translation
+from worker.protocol import RuntimeInfo
 
 Amounts = Mapping[str, int]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -277,6 +280,37 @@ def test_a_task_goes_to_the_node_that_holds_its_data(site: Site) -> None:
     site.cycle()
 
     assert places(site, reader) == places(site, of_job) == [holder.name]
+
+
+BY_IMAGE = """
+actions: "allocate"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: nodeorder, arguments: {imagelocality.weight: 10}}
+"""
+
+
+def test_a_task_goes_to_the_node_whose_cache_holds_its_image(site: Site) -> None:
+    """From the agent's first words on the wire to the place: a busier node, but with the image."""
+    runtime = RuntimeInfo("enroot", "wrapper")
+    cached = replace(runtime, images={"nvidia+pytorch+24.01": 4 * GIB})
+    nodes = [
+        site.node(runtimes=translation.runtimes(one)) for one in ([runtime], [cached], [runtime])
+    ]
+    ImageRule.objects.create(
+        cluster=site.cluster, position=1, pattern="nvcr.io/*", runtime="enroot"
+    )
+    Node.objects.exclude(id=nodes[1].id).update(is_cordoned=True)
+    busy = site.started(role(replicas=8, runtime="enroot"))
+    Node.objects.update(is_cordoned=False)
+
+    job = site.submit(role(image="nvcr.io/nvidia/pytorch:24.01"))
+    carry_out(site, BY_IMAGE)
+
+    assert set(places(site, busy)) == {nodes[1].name}
+    assert places(site, job) == [nodes[1].name]
 
 
 BY_LOAD = """

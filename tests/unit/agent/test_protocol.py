@@ -22,6 +22,7 @@ from worker.protocol import (
     LogChunk,
     ProtocolError,
     Report,
+    RuntimeInfo,
     Stop,
 )
 
@@ -36,6 +37,7 @@ MESSAGES: list[protocol.Message] = [
         memory_bytes=5,
         numa_nodes=[{"id": 0, "cpus": "0-3", "memory_bytes": 5}],
         devices=[DeviceInfo(uuid="g", index=0, links={"h": "NVLink"})],
+        runtimes=[RuntimeInfo(name="enroot", kind="wrapper", images={"python+3": 5})],
     ),
     Report(
         session="s",

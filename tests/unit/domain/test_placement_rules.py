@@ -183,3 +183,30 @@ def test_a_boastful_list_of_cpus_is_cut() -> None:
     (first, _second) = rules.numa_nodes([{"id": 0, "cpus": "0-999999999"}, {"id": 1, "cpus": "1"}])
 
     assert len(first.cpus) == rules.MOST_CPUS + 1
+
+
+@pytest.mark.parametrize(
+    ("image", "file"),
+    [
+        ("nvcr.io/nvidia/pytorch:24.01", "nvidia+pytorch+24.01"),
+        ("nvcr.io/nvidia/pytorch:24.01", "nvcr.io+nvidia+pytorch+24.01"),
+        ("docker.io/library/python:3.11", "python+3.11"),
+        ("python", "library+python+latest"),
+        ("registry:5000/team/train", "team+train+latest"),
+        ("localhost/own:1", "own+1"),
+    ],
+)
+def test_an_image_is_found_by_the_name_of_its_file(image: str, file: str) -> None:
+    """Registry, `library` and a missing tag make no difference."""
+    (wanted,) = rules.container_images({"image": image})
+
+    assert rules.cached_images([{"name": "enroot", "images": {file: 7}}]) == {wanted: 7}
+
+
+def test_other_images_are_not_found() -> None:
+    """Another tag or path is another image; a role without one wants none."""
+    (wanted,) = rules.container_images({"image": "nvcr.io/nvidia/pytorch:24.01"})
+    files = {"nvidia+pytorch+24.02": 1, "pytorch+24.01": 1, "other+pytorch+24.01": 1}
+
+    assert wanted not in rules.cached_images([{"images": files}, {"name": "host"}])
+    assert rules.container_images({}) == ()

@@ -157,3 +157,30 @@ def test_what_is_kept_between_cycles_changes_no_plan() -> None:
         snapshot = replace(whole, jobs=jobs, queues=queues)
 
         assert plan(snapshot, memo=memo) == plan(snapshot)
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("n1", "n2", "expected"),
+    [
+        ({"a": 500 * MIB}, {}, (23.0, 0.0)),
+        ({"a": 500 * MIB}, {"a": 500 * MIB}, (48.0, 48.0)),
+        ({"a": 4000 * MIB}, {"a": 20 * MIB}, (100.0, 0.0)),
+        ({"b": 4000 * MIB}, {}, (0.0, 0.0)),
+    ],
+)
+def test_images_in_a_nodes_cache_are_weighed_as_in_kubernetes(
+    n1: dict[str, int], n2: dict[str, int], expected: tuple[float, float]
+) -> None:
+    """Bytes held x share of nodes that hold it, from 23 MiB (0) to 1000 MiB (100), rounded down."""
+    snapshot = read("nodes n1 n2: cpu=4 memory=4\nqueue q:\njob q/a: 1 x cpu=1")
+    (job,) = snapshot.jobs
+    role = replace(job.roles[0], container_images=("a",))
+    nodes = tuple(replace(n, images=held) for n, held in zip(snapshot.nodes, (n1, n2), strict=True))
+    held = replace(snapshot, nodes=nodes, jobs=(replace(job, roles=(role,)),))
+    others = {"leastrequested.weight": "0", "balancedresource.weight": "0"}
+    plugin = PluginConfig("nodeorder", {**others, "tainttoleration.weight": "0"})
+
+    assert tuple(scores(held, plugin).values()) == expected
