@@ -18,7 +18,7 @@ from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.units import milli
 from scheduling.domain import attention_marks
 from scheduling.domain.queries import cluster as cluster_queries
-from scheduling.domain.queries import operations
+from scheduling.domain.queries import forecasts, operations
 from scheduling.domain.queries.operations import GPU, Attention, Kind
 from scheduling.domain.wording import sentence
 from scheduling.models import Cluster
@@ -202,5 +202,10 @@ def evictions(request: PageRequest) -> HttpResponse:
 @page
 def starts(request: PageRequest) -> HttpResponse:
     """List the jobs that started in the last hour, those that waited longest first."""
-    rows = operations.started(request.actor, now=now())
-    return render_page(request, "ops/starts.html", {"rows": rows}, section=SECTION)
+    jobs = operations.started(request.actor, now=now())
+    told = forecasts.first_told([job.id for job in jobs])
+    context = {
+        "rows": [(job, told.get(job.id)) for job in jobs],
+        "calibration": forecasts.lately(request.actor),
+    }
+    return render_page(request, "ops/starts.html", context, section=SECTION)

@@ -1,10 +1,13 @@
 """When a job will start, in words."""
 
+from datetime import datetime
+
 from django import template
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext_lazy
 
 from controlplane.templatetags.terrace import clock
+from controlplane.units import UNKNOWN
 from scheduling.models import StartForecast
 
 register = template.Library()
@@ -21,6 +24,22 @@ def start_range(forecast: StartForecast) -> str:
     if begin == end:
         return _("It starts about %(from)s.") % {"from": begin}
     return _("It starts about %(from)s to %(to)s.") % {"from": begin, "to": end}
+
+
+@register.filter
+def told_beside_start(forecast: StartForecast | None, started_at: datetime) -> str:
+    """Say the range that was first told of a job, and whether it started within it."""
+    if forecast is None or forecast.p50_at is None:
+        return UNKNOWN
+    begin, end = clock(forecast.p50_at), clock(forecast.p90_at)
+    if forecast.p90_at is None:
+        return _("%(from)s or later") % {"from": begin}
+    told = begin if begin == end else _("%(from)s to %(to)s") % {"from": begin, "to": end}
+    if started_at <= forecast.p50_at:
+        return _("%(range)s: it came sooner") % {"range": told}
+    if started_at <= forecast.p90_at:
+        return _("%(range)s: as told") % {"range": told}
+    return _("%(range)s: it came later") % {"range": told}
 
 
 @register.filter

@@ -7,6 +7,7 @@ from controlplane.api.v1 import (
     audit,
     change_sets,
     events,
+    forecasts,
     image_rules,
     job_parts,
     jobs,
@@ -94,6 +95,7 @@ urlpatterns = [
     ),
     path("clusters", nodes.ClustersView.as_view()),
     path(f"{CLUSTER}/cycles", nodes.CyclesView.as_view()),
+    path(f"{CLUSTER}/forecasts", forecasts.CalibrationView.as_view()),
     path(f"{CLUSTER}/scheduler-config", scheduler_configs.SchedulerConfigView.as_view()),
     path(
         f"{CLUSTER}/scheduler-config/versions",

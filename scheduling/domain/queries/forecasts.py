@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, F, Q, QuerySet
 
 from scheduling.models import Job, StartForecast
 from scheduling.models.job import JobPhase
+from tenants.domain import access
+from tenants.domain.access import Actor
 
 FRESH = timedelta(minutes=15)
 """An older forecast is not shown: the process that makes them is away."""
+LATELY = 500
+"""Forecasts by which it is told how often they come true."""
 
 
 def newest(job: Job, *, now: datetime) -> StartForecast | None:
@@ -34,12 +39,31 @@ class Calibration:
 
 def calibration(cluster_id: UUID, *, since: datetime) -> Calibration:
     """Count what came true of the forecasts made since then; those without a p90 are left out."""
-    rows = StartForecast.objects.filter(
-        job__queue__cluster_id=cluster_id,
-        made_at__gte=since,
-        started_at__isnull=False,
-        p90_at__isnull=False,
+    return _calibration(_came_true().filter(job__queue__cluster_id=cluster_id, made_at__gte=since))
+
+
+def lately(actor: Actor, *, cluster_id: UUID | None = None) -> Calibration:
+    """Count the newest `LATELY` forecasts that came true of the jobs that the reader may see."""
+    found = _came_true().filter(
+        job__in=Job.objects.visible_to(access.reads(actor, access.Verb.JOB_READ))
     )
+    if cluster_id is not None:
+        found = found.filter(job__queue__cluster_id=cluster_id)
+    newest_first = found.order_by("-made_at", "-id").values("id")
+    return _calibration(StartForecast.objects.filter(id__in=newest_first[:LATELY]))
+
+
+def first_told(job_ids: Collection[UUID]) -> dict[UUID, StartForecast]:
+    """Return by job the first forecast that named a time."""
+    rows = StartForecast.objects.filter(job_id__in=job_ids, p50_at__isnull=False)
+    return {row.job_id: row for row in rows.order_by("job_id", "made_at").distinct("job_id")}
+
+
+def _came_true() -> QuerySet[StartForecast]:
+    return StartForecast.objects.filter(started_at__isnull=False, p90_at__isnull=False)
+
+
+def _calibration(rows: QuerySet[StartForecast]) -> Calibration:
     found = rows.aggregate(
         count=Count("id"),
         by_p50=Count("id", filter=Q(started_at__lte=F("p50_at"))),
