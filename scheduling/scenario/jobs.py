@@ -109,7 +109,6 @@ def read_job(
             datetime.fromisoformat(text).astimezone(UTC).timestamp() if text[:4] != "0001" else 0.0
         )
     wait = group.get("sla_waiting_time")
-    needed = group.get("min_resources")
     return Job(
         key=f"{group['namespace']}/{group['name']}",
         name=group["name"],
@@ -122,12 +121,33 @@ def read_job(
         phase=GangPhase(group["phase"] or "Pending"),
         sla_waiting_seconds=parse_duration(wait) if wait else None,
         preemptable=group.get("preemptable"),
-        min_resources=amounts(needed) if needed is not None else None,
+        min_resources=_needed(group, own),
         annotations=_job_annotations(group),
         topology=read_topology(group.get("network_topology")),
         sub_groups=tuple(read_policy(p) for p in group.get("sub_group_policies", [])),
         domain=group.get("allocated_hypernode", ""),
     )
+
+
+def _needed(group: Data, pods: Sequence[Data]) -> dict[str, int] | None:
+    """Return what a group needs at least: what it states, and the devices that its claims ask for.
+
+    Of each role's minimum, or else of the first pods up to the group's.
+    """
+    stated = group.get("min_resources")
+    claiming = sorted((p for p in pods if p.get("resource_claims")), key=lambda p: str(p["name"]))
+    counted: list[Data] = []
+    for role, count in group.get("min_task_member", {}).items():
+        counted += [p for p in claiming if p.get("role", "") == role][:count]
+    if not group.get("min_task_member"):
+        counted = claiming[: group["min_member"]]
+    devices: Counter[str] = Counter()
+    for pod in counted:
+        asked = amounts(pod["request"])
+        devices.update({name: n for name, n in asked.items() if name.startswith(PREFIX)})
+    if stated is None and not devices:
+        return None
+    return {**devices, **amounts(stated)}
 
 
 def read_lonely(pod: Data, keys: frozenset[str]) -> Job:

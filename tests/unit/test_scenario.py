@@ -227,3 +227,34 @@ def test_a_gang_of_best_effort_pods_is_bound_whole_or_not_at_all() -> None:
         )
 
     assert (bound("2"), bound("3")) == (0, 3)
+
+
+@pytest.mark.parametrize(("limit", "phase"), [("1", "Pending"), ("2", "Inqueue")])
+@pytest.mark.parametrize("minimums", [{}, {"w": 1}])
+def test_devices_of_claims_count_for_admission_though_no_minimum_is_stated(
+    limit: str, phase: str, minimums: dict[str, int]
+) -> None:
+    """A claim for two devices is let in where the queue may have two, whatever runs today."""
+    claims = [
+        {"namespace": "ns", "name": name, "requests": [{"device_class": "gpu", "count": 2}]}
+        for name in ("c0", "c1")
+    ]
+    pods = [
+        {**pod, "resource_claims": [claim["name"]]}
+        for pod, claim in zip(CASE["pods"], claims, strict=True)
+    ]
+    group = {**CASE["podgroups"][0], "min_member": 1, "min_task_member": minimums}
+
+    answer = scenario.answer(
+        {
+            **CASE,
+            "actions": ["enqueue"],
+            "tiers": [[{"name": "capacity", "enabled": ["job_enqueued"]}]],
+            "queues": [{"name": "q1", "capability": {"deviceclass/gpu": limit}}],
+            "podgroups": [group],
+            "pods": pods,
+            "device_claims": claims,
+        }
+    )
+
+    assert answer["podgroup_phase"] == {"ns/pg": phase}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scheduling.engine.accounts import Admissions
 from scheduling.engine.callbacks import Vote
+from scheduling.engine.device_classes import PREFIX
 from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
@@ -51,11 +52,15 @@ class Capacity(Plugin):
     def _lay_out_flat(self) -> None:
         session = self.session
         kept = [sum(q.min[d] for q in session.queues.values()) for d in range(session.width)]
+        totals = [  # devices may come and go: only a stated limit counts
+            UNLIMITED if name.startswith(PREFIX) else total
+            for name, total in zip(session.tables.resources.names, session.total, strict=True)
+        ]
         for queue in session.queues.values():
             real = [
                 min(max(total - k, 0) + own, limit)
                 for total, k, own, limit in zip(
-                    session.total, kept, queue.min, _limits(queue), strict=True
+                    totals, kept, queue.min, _limits(queue), strict=True
                 )
             ]
             self.real[queue.name] = real
