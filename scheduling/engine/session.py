@@ -78,16 +78,9 @@ class Session(Scoring):
 
     def held_tasks(self, job: JobView) -> list[tuple[RoleView, Task, int]]:
         """Return what a job still holds, evictions of this cycle left out."""
+        held = [(role, task, node) for role in job.roles for task, node in role.row.held]
         gone = self.evicted
-        if len(job.roles) == 1:
-            role = job.roles[0]
-            return [(role, task, node) for task, node in role.row.held if task.key not in gone]
-        return [
-            (role, task, node)
-            for role in job.roles
-            for task, node in role.row.held
-            if task.key not in gone
-        ]
+        return [h for h in held if h[1].key not in gone] if gone else held
 
     # -- devices --------------------------------------------------------------------------------
 

@@ -153,9 +153,12 @@ class JobView:
         self.min_available = row.min_available
         self.roles = [RoleView(r, now=now) for r in row.roles]
         self.allocated = list(row.allocated)
-        self.ready = sum(r.ready for r in self.roles)
-        self.waiting = sum(r.waiting for r in self.roles)
-        self.best_effort = sum(len(r.pending) for r in self.roles if r.shape.is_best_effort)
+        self.ready = self.waiting = self.best_effort = 0
+        for role in self.roles:
+            self.ready += role.ready
+            self.waiting += role.waiting
+            if role.shape.is_best_effort:
+                self.best_effort += len(role.pending)
         self.placed = 0
         """Placements and promises made in this cycle."""
         self.parts = parts_of(row.job.sub_groups, self.roles) if row.job.sub_groups else []
@@ -165,7 +168,8 @@ class JobView:
     @property
     def pending_count(self) -> int:
         """Number of tasks that could be placed now."""
-        return sum(len(r.pending) for r in self.roles)
+        roles = self.roles
+        return len(roles[0].pending) if len(roles) == 1 else sum(len(r.pending) for r in roles)
 
     def missing(self) -> int:
         """Return how many tasks the gang still lacks, promises counted as there."""

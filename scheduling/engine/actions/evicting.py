@@ -11,9 +11,9 @@ import numpy as np
 from scheduling.engine.actions.failures import Failure
 from scheduling.engine.actions.promises import start_promised
 from scheduling.engine.actions.serving import next_role, roles_in_order
-from scheduling.engine.actions.standing import is_granted, is_welcome, still_stands
+from scheduling.engine.actions.standing import is_granted, is_relied_on, is_welcome, still_stands
 from scheduling.engine.actions.topology import candidate_domains
-from scheduling.engine.actions.victims import Victims
+from scheduling.engine.actions.victims import Victims, kind_of
 from scheduling.engine.journal import Claim, EntryKind, Removed, Statement, Unit, is_live
 from scheduling.engine.session import Session
 from scheduling.engine.views import JobView, RoleView
@@ -152,13 +152,38 @@ class Search:
             future = session.free[d] + session.releasing[d] - session.promised[d]
             could &= future + self.victims.room[d] >= amount
         offers = []
+        judged: dict[tuple[object, ...], list[tuple[int, bool]]] = {}
         for node in sorted(self.victims.by_node):
             if could[node]:
-                offer = self._offer(role, node)
+                offer = self._first_offer(role, node, judged)
                 if offer is not None:
                     offers.append(offer)
         heapq.heapify(offers)
         return offers
+
+    def _first_offer(
+        self, role: RoleView, node: int, judged: dict[tuple[object, ...], list[tuple[int, bool]]]
+    ) -> Offer | None:
+        """Return a node's offer, told from that of a node with the same room and like victims.
+
+        Only its place among the offers rests on that: it is made anew when it comes up.
+        """
+        here = self.victims.by_node[node]
+        if self.session.each("task_predicate") or any(v.row.held_count > 1 for _, v, _ in here):
+            return self._offer(role, node)
+        kind = (*self.session.future_free(node), *[kind_of(view) for _, view, _ in here])
+        chosen = judged.get(kind)
+        if chosen is None:
+            offer = self._offer(role, node)
+            if offer is not None:
+                places = {view.key: place for place, (_, view, _) in enumerate(here)}
+                judged[kind] = [(places[u.job.key], u.is_whole) for u in offer.units]
+            return offer
+        units = [
+            Unit(here[place][1], tuple(here[place][2]), is_whole=is_whole)
+            for place, is_whole in chosen
+        ]
+        return Offer(self._is_outside(node), self._cost(units), node, tuple(units))
 
     def _offer(self, role: RoleView, node: int) -> Offer | None:
         """Return the cheapest units of a node whose eviction makes room there, None if none do.
@@ -315,12 +340,12 @@ class Search:
 
     def _whole_unit(self, view: JobView) -> Unit | None:
         """Return all that a job still holds as one unit, None if part of it must not be evicted."""
+        known = self._wholes.get(view.key)
+        if known is not None and len(known.tasks) == 1:  # its only task
+            return known if known.tasks[0][1].key not in self.session.evicted else None
         held = self.session.held_tasks(view)
         if not held or view is self.job:
             return None
-        known = self._wholes.get(view.key)
-        if known is not None and len(known.tasks) == len(held) == 1:
-            return known  # its only task
         for role, task, _ in held:
             if not (is_live(task) and role.role.preemptable):
                 return None
@@ -372,6 +397,8 @@ class Search:
         kept_out: set[int] = set()
         for positions in reversed(list(groups.values())):
             chosen = [entries[p] for p in positions]
+            if is_relied_on(session, chosen):
+                continue
             for entry in chosen:
                 session.undo(entry)
             if still_stands(session, chosen, [self.job]):

@@ -30,6 +30,19 @@ def _are_all_welcome(session: Session, job: JobView) -> bool:
     return stands
 
 
+def is_relied_on(session: Session, evicted: Sequence[Entry]) -> bool:
+    """Return whether a node has promised more than it would have without some evictions."""
+    short: dict[int, list[int]] = {}
+    for entry in evicted:
+        if entry.node >= 0:
+            left = short.get(entry.node)
+            if left is None:
+                left = short[entry.node] = session.future_free(entry.node)
+            for d, amount in entry.role.shape.items:
+                left[d] -= amount
+    return any(amount < 0 for left in short.values() for amount in left)
+
+
 def still_stands(session: Session, spared: Sequence[Entry], jobs: Sequence[JobView]) -> bool:
     """Return whether the promises of some jobs hold with some victims spared."""
     for node in {e.node for e in spared if e.node >= 0}:

@@ -79,7 +79,9 @@ def gather(
     views = [view for key in keys if (view := session.view(key)) is not None]
     views = [view for view in views if is_anyone or view.job.preemptable is not False]
     views.sort(key=session.job_key, reverse=True)
-    views.sort(key=lambda v: [callback(v.queue, claimant) for callback in orders])
+    queues = {view.queue.name: view.queue for view in views}
+    above = {n: [callback(q, claimant) for callback in orders] for n, q in queues.items()}
+    views.sort(key=lambda view: above[view.queue.name])
     by_node: dict[int, list[tuple[int, JobView, list[Held]]]] = {}
     room = np.zeros_like(session.free)
     for rank, view in enumerate(views):
@@ -96,3 +98,18 @@ def gather(
             by_node.setdefault(node, []).append((rank, view, tasks))
     ranks = {view.key: rank for rank, view in enumerate(views)}
     return Victims(tuple(views), by_node, room, ranks)
+
+
+def kind_of(view: JobView) -> tuple[object, ...]:
+    """Return what a job of one task has in common with others that vetoes judge alike."""
+    role = view.roles[0].role
+    return (
+        view.queue.name,
+        view.job.owner,
+        view.job.priority,
+        view.min_available,
+        view.roles[0].shape.index,
+        role.priority,
+        tuple(role.labels.items()),
+        tuple(role.annotations.items()),
+    )

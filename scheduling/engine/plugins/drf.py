@@ -92,12 +92,9 @@ class Drf(Plugin):
         return tree.key(claim.job.queue.name) < tree.key(unit.job.queue.name)
 
     def _share(self, amounts: Sequence[int]) -> float:
-        if not any(amounts):
-            return 0.0
         total = self.session.total
-        return max(
-            (a / total[d] if total[d] else 1.0 for d, a in enumerate(amounts) if a), default=0.0
-        )
+        shares = [a / total[d] if total[d] else 1.0 for d, a in enumerate(amounts) if a]
+        return max(shares) if shares else 0.0
 
     def job_order(self, job: JobView) -> float:
         """Put the smaller share first."""
