@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.rows import JobRow
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM
-from scheduling.engine.types import GangPhase
-from scheduling.engine.views import JobView, QueueView
+from scheduling.engine.types import GangPhase, Reason
+from scheduling.engine.views import JobView, QueueView, RoleView
 
 Amounts = list[int]
 
@@ -74,3 +75,21 @@ def _add(totals: dict[str, Amounts], queue: QueueView, amounts: Amounts, width: 
     for d, amount in enumerate(amounts):
         if d != PODS_DIM:
             total[d] += amount
+
+
+def refusal_above(session: Session, queue: QueueView, role: RoleView) -> Reason | None:
+    """Name the ancestor whose max one task more would pass: a wall for flat sharing too."""
+    for level in queue.path[:-1]:
+        for d, amount in role.shape.items:
+            if level.allocated[d] + amount > level.max[d]:
+                return Reason(
+                    ReasonCode.QUEUE_MAX,
+                    {
+                        "queue": level.name,
+                        "resource": session.tables.resources.names[d],
+                        "requested": amount,
+                        "allocated": level.allocated[d],
+                        "max": level.max[d],
+                    },
+                )
+    return None

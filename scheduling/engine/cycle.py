@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from scheduling.engine import registry
+from scheduling.engine.actions.promises import stand_by_promises
 from scheduling.engine.actions.settling import settle
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.garbage import without_collecting
@@ -53,12 +54,29 @@ def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Sess
     return session
 
 
+MOST_ROUNDS = 4
+"""Of the actions of one cycle; more than two are rare."""
+
+ONCE = frozenset({"enqueue", "shuffle"})
+"""Actions that do not look at what the others decided."""
+
+
 def run_actions(session: Session, names: Collection[str] | None = None) -> None:
-    """Run the configured actions in order, or some, then settle what they decided between them."""
-    for action in session.config.actions:
-        if names is None or action.name in names:
-            registry.action(action.name)(session, action.arguments)
-    settle(session)
+    """Run the configured actions in order, or some, then settle what they decided between them.
+
+    Where tasks have to go, the actions run once more on what that leaves over for others, until
+    they find nothing: else the next cycle would.
+    """
+    stand_by_promises(session)
+    chosen = [a for a in session.config.actions if names is None or a.name in names]
+    for number in range(MOST_ROUNDS):
+        before = list(session.journal)
+        for action in chosen:
+            if number == 0 or action.name not in ONCE:
+                registry.action(action.name)(session, action.arguments)
+        settle(session)
+        if session.journal == before or all(e.kind is EntryKind.PLACE for e in session.journal):
+            break
 
 
 def open_session(
@@ -138,6 +156,7 @@ def _reservations(session: Session, ready: Mapping[str, bool]) -> tuple[Reservat
     found = dict(session.reservations)
     nodes = session.tables.nodes.names
     promised: dict[str, dict[int, Int64]] = {}
+    places: dict[str, dict[str, str]] = {}
     for entry in session.journal:
         if entry.kind is EntryKind.EVICT:
             continue
@@ -148,6 +167,7 @@ def _reservations(session: Session, ready: Mapping[str, bool]) -> tuple[Reservat
         rooms = promised.setdefault(entry.job.key, {})
         vector = entry.role.shape.vector
         rooms[entry.node] = rooms.get(entry.node, 0 * vector) + vector
+        places.setdefault(entry.job.key, {})[entry.task.key] = nodes[entry.node]
     earlier = {r.job: r for r in session.snapshot.reservations if r.expires_at > session.now}
     for key, rooms in promised.items():
         amounts = {
@@ -157,8 +177,10 @@ def _reservations(session: Session, ready: Mapping[str, bool]) -> tuple[Reservat
         known = earlier.get(key)
         found[key] = (
             known
-            if known is not None and known.amounts_by_node == amounts
-            else Reservation(key, amounts, session.now + PROMISE_SECONDS, "evicted")
+            if known is not None and (known.amounts_by_node, known.places) == (amounts, places[key])
+            else Reservation(
+                key, amounts, session.now + PROMISE_SECONDS, "evicted", places=places[key]
+            )
         )
     return tuple(found[key] for key in sorted(found))
 

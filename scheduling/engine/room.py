@@ -35,6 +35,8 @@ class Room:
         self.reservations: dict[str, Reservation] = {}
         self.kept: dict[str, Int64] = {}
         """Reserved amounts by job, int64[R, N], already taken out of `free`."""
+        self._left_out = np.zeros_like(self.free)
+        """What of `kept` is in `free` all the same, see `without_lack`."""
         self.focus: Bools | None = None
         """Nodes to which placement is confined: those kept for the job that is being placed."""
         self.shard: Bools | None = None
@@ -134,9 +136,11 @@ class Room:
             return
         nodes = [int(n) for n in np.flatnonzero(lack.any(axis=0))]
         self.free += lack
+        self._left_out += lack
         self.touched.extend(nodes)
         yield
         self.free -= lack
+        self._left_out -= lack
         self.touched.extend(nodes)
 
     def _lack(self, own: Reservation | None) -> Int64 | None:
@@ -146,7 +150,7 @@ class Room:
         missing = np.maximum(self.promised - self.free - self.releasing, 0)
         if own is not None and own.reason == "evicted":
             missing = np.maximum(missing, self._amounts_of(own) - self.free)
-        lack: Int64 = np.minimum(missing, sum(waiting))
+        lack: Int64 = np.minimum(missing, sum(waiting) - self._left_out)
         return lack if lack.any() else None
 
     def nodes_of(self, reservation: Reservation) -> Bools:

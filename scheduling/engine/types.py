@@ -335,6 +335,8 @@ class Reservation:
     """`sla` (waited past its time) or `evicted` (room was made for it)."""
     starts_at: float | None = None
     """When the job can start at the latest, from the time limits of what runs there; if known."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Of room that was made: task -> node that it was promised; it is promised the same again."""
 
 
 class ShardMode(StrEnum):

@@ -22,7 +22,6 @@ from scheduling.engine.types import (
     Plan,
     QueueState,
     Quota,
-    Requirement,
     Reservation,
     Role,
     Snapshot,
@@ -36,6 +35,7 @@ from scheduling.engine.verify_facts import (
     Facts,
     Place,
     Violation,
+    unfit,
 )
 
 
@@ -54,7 +54,7 @@ def check(snapshot: Snapshot, plan: Plan, config: Config | None = None) -> list[
         *_rooms(facts),
         *_queues(facts),
         *_walls(facts),
-        *_gangs(facts),
+        *_gangs(facts, config),
         *_devices(facts),
         *_evictions(facts),
         *_minimums(facts),
@@ -86,55 +86,9 @@ def _binds(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of indep
         if node is None:
             yield Violation("unknown_node", binding.task, {"node": binding.node})
             continue
-        cause = _unfit(place.role, node)
+        cause = unfit(place.role, node)
         if cause:
             yield Violation("unfit_node", binding.task, {"node": node.name, "cause": cause})
-
-
-def _unfit(role: Role, node: Node) -> str:
-    """Return what keeps a role off a node, '' if nothing does."""
-    if not node.is_schedulable:
-        return "not_schedulable"
-    for taint in node.taints:
-        if taint.effect == "PreferNoSchedule":
-            continue
-        if not any(
-            t.effect in ("", taint.effect)
-            and (t.key == taint.key or (not t.key and t.operator == "Exists"))
-            and (t.operator == "Exists" or t.value == taint.value)
-            for t in role.tolerations
-        ):
-            return "taint"
-    if any(node.labels.get(k) != v for k, v in role.node_selector.items()):
-        return "selector"
-    if role.node_affinity and not any(
-        all(_is_met(r, node.labels.get(r.key)) for r in term) for term in role.node_affinity
-    ):
-        return "affinity"
-    if role.image and node.runtimes is not None and role.image not in node.runtimes:
-        return "runtime"
-    return ""
-
-
-def _is_met(requirement: Requirement, value: str | None) -> bool:  # noqa: PLR0911 - an operator each
-    first = requirement.values[0] if requirement.values else ""
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt" as operator:
-            try:
-                left, right = int(value or ""), int(first)
-            except ValueError:
-                return False
-            return left > right if operator == "Gt" else left < right
-        case _:
-            return False
 
 
 def _rooms(facts: Facts) -> Iterator[Violation]:
@@ -248,8 +202,12 @@ def _held(job: Job) -> Counter[str]:
     return total
 
 
-def _gangs(facts: Facts) -> Iterator[Violation]:
-    """A gang is started whole, and is never cut below its minimum unless it goes entirely."""
+def _gangs(facts: Facts, config: Config | None) -> Iterator[Violation]:
+    """A gang is started whole, and is never cut below its minimum unless it goes entirely.
+
+    Tasks that ask for nothing may wait where no action starts any.
+    """
+    is_without = config is not None and all(a.name != "backfill" for a in config.actions)
     touched = {b.job for b in facts.plan.binds} | {e.job for e in facts.plan.evictions}
     for key in sorted(touched):
         job = facts.jobs.get(key)
@@ -257,11 +215,12 @@ def _gangs(facts: Facts) -> Iterator[Violation]:
             continue
         before: Counter[str] = Counter()
         after: Counter[str] = Counter()
+        idle = {r.name for r in job.roles if is_without and not any(r.request.values())}
         for task in job.tasks:
             is_held = task.state in LIVE or task.state is TaskState.SUCCEEDED
             before[task.role] += is_held
             stays = is_held and task.key not in facts.evicted
-            after[task.role] += stays or task.key in facts.bound
+            after[task.role] += stays or task.key in facts.bound or task.role in idle
         live = any(t.state in LIVE and t.key not in facts.evicted for t in job.tasks)
         has_binds = any(t.key in facts.bound for t in job.tasks)
         if not has_binds and (not live or _lacks(job, before)):
@@ -381,8 +340,11 @@ def _minimums(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - sums and com
     for eviction in facts.plan.evictions:
         place = facts.places.get(eviction.task)
         if place is not None and eviction.action == "reclaim":
+            winner = facts.jobs.get(eviction.beneficiary or "")
+            shared = {q.name for q in facts.path(winner.queue)} if winner is not None else ()
             for queue in facts.path(place.job.queue):
-                freed[queue.name].update(place.request)
+                if queue.name not in shared:  # there it changes hands
+                    freed[queue.name].update(place.request)
     gained: dict[str, Counter[str]] = defaultdict(Counter)
     for promise in facts.plan.pipelined:
         place = facts.places.get(promise.task)
@@ -410,7 +372,7 @@ def _promises(facts: Facts) -> Iterator[Violation]:
             continue
         if place.task.state is not TaskState.PENDING or promise.task in facts.bound:
             yield Violation("not_pending", promise.task, {"state": str(place.task.state)})
-        cause = _unfit(place.role, node)
+        cause = unfit(place.role, node)
         if cause:
             yield Violation("unfit_node", promise.task, {"node": node.name, "cause": cause})
         promised[promise.node].update(place.request)
@@ -503,18 +465,31 @@ def _intrusions(
     owners = {r.job for r in facts.snapshot.reservations}
     if reservation.reason != "sla" or reservation.job not in owners:
         return  # room that is being freed has been counted by `_promises`; new ones come last
-    others: Counter[str] = Counter()
-    for place in places:
-        if place.job.key not in owners and not _ends_before(place, facts, reservation):
-            others.update(place.request)
+    others = _taken(
+        facts,
+        node,
+        [p for p in places if p.job.key not in owners and not _ends_before(p, facts, reservation)],
+    )
     for resource, kept in amounts.items():
-        if not kept or not others[resource] or resource not in node.allocatable:
+        if not kept or others[resource] <= 0 or resource not in node.allocatable:
             continue
         left = node.allocatable[resource] - facts.held_by_node[node.name][resource]
         if left - others[resource] < kept:
             yield Violation(
                 "room_reserved", node.name, {"for": reservation.job, "resource": resource}
             )
+
+
+def _taken(facts: Facts, node: Node, places: list[Place]) -> Counter[str]:
+    """Return what some tasks take of a node, less what goes there for their jobs."""
+    taken: Counter[str] = Counter()
+    for place in places:
+        taken.update(place.request)
+    jobs = {place.job.key for place in places}
+    for eviction in facts.plan.evictions:
+        if eviction.node == node.name and eviction.beneficiary in jobs:
+            taken.subtract(facts.places[eviction.task].request)
+    return taken
 
 
 def _ends_before(place: Place, facts: Facts, reservation: Reservation) -> bool:

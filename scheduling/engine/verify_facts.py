@@ -17,6 +17,7 @@ from scheduling.engine.types import (
     Node,
     Plan,
     Queue,
+    Requirement,
     Role,
     Snapshot,
     Task,
@@ -138,3 +139,49 @@ class Facts:
             path.append(queue)
             queue = self.queues.get(queue.parent) if queue.parent is not None else None
         return path
+
+
+def unfit(role: Role, node: Node) -> str:
+    """Return what keeps a role off a node, '' if nothing does."""
+    if not node.is_schedulable:
+        return "not_schedulable"
+    for taint in node.taints:
+        if taint.effect == "PreferNoSchedule":
+            continue
+        if not any(
+            t.effect in ("", taint.effect)
+            and (t.key == taint.key or (not t.key and t.operator == "Exists"))
+            and (t.operator == "Exists" or t.value == taint.value)
+            for t in role.tolerations
+        ):
+            return "taint"
+    if any(node.labels.get(k) != v for k, v in role.node_selector.items()):
+        return "selector"
+    if role.node_affinity and not any(
+        all(_is_met(r, node.labels.get(r.key)) for r in term) for term in role.node_affinity
+    ):
+        return "affinity"
+    if role.image and node.runtimes is not None and role.image not in node.runtimes:
+        return "runtime"
+    return ""
+
+
+def _is_met(requirement: Requirement, value: str | None) -> bool:  # noqa: PLR0911 - an operator each
+    first = requirement.values[0] if requirement.values else ""
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            try:
+                left, right = int(value or ""), int(first)
+            except ValueError:
+                return False
+            return left > right if operator == "Gt" else left < right
+        case _:
+            return False

@@ -23,7 +23,7 @@ from scheduling.engine.types import (
     TopologyMode,
     TopologyRule,
 )
-from scheduling.engine.verify_facts import HOLDS, LIVE, Facts, Violation
+from scheduling.engine.verify_facts import HOLDS, LIVE, Facts, Violation, unfit
 
 DEFAULT_PLUGINS = frozenset(
     {"predicates", "network-topology-aware", "numa-aware", "pdb", "shares", "gang"}
@@ -171,7 +171,7 @@ def _terms(
             for crowd in others
             if _selects(term.selector, crowd.role.labels)
             for k, n in crowd.spots
-            if k != key
+            if k != key and (term.is_anti or facts.order.get(k, -1) < facts.order[key])
         ]
         near = [k for k, n in like if _shares_zone(facts, term, node, n)]
         if term.is_anti and near:
@@ -219,14 +219,10 @@ def _skew(
     zones = {
         n.labels[rule.topology_key]
         for n in facts.nodes.values()
-        if rule.topology_key in n.labels and n.is_schedulable and _is_selected(role, n)
+        if rule.topology_key in n.labels and not unfit(role, n)
     }
     if counts[zone] - min((counts[z] for z in zones), default=0) > rule.max_skew:
         yield Violation("uneven", key, {"key": rule.topology_key, "count": counts[zone]})
-
-
-def _is_selected(role: Role, node: Node) -> bool:
-    return all(node.labels.get(k) == v for k, v in role.node_selector.items())
 
 
 def _selects(selector: Iterable[Requirement], labels: Mapping[str, str]) -> bool:

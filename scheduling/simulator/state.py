@@ -11,12 +11,13 @@ from scheduling.engine.types import Binding, GangPhase, Job, Plan, Snapshot, Tas
 def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     """Return the snapshot with the plan carried out: binds run, victims are being stopped."""
     bound = {b.task: b for b in plan.binds}
+    started = {b.job for b in plan.binds}
     evicted = {e.task for e in plan.evictions}
 
     def change(job: Job) -> Job:
         tasks = tuple(_after(task, bound, evicted, snapshot.now) for task in job.tasks)
         is_same = all(a is b for a, b in zip(tasks, job.tasks, strict=True))
-        phase = plan.phases.get(job.key)
+        phase = GangPhase.RUNNING if job.key in started else plan.phases.get(job.key)
         if is_same and phase in (None, job.phase) and phase is not GangPhase.INQUEUE:
             return job
         return replace(

@@ -67,8 +67,12 @@ def _use_kept_room(session: Session) -> None:
             limit = job.job.time_limit_seconds or 0.0
             lifted = lift(session, until=session.now + limit)
             is_placed = bool(lifted) and place_job(session, job) is None
-            if is_placed and group.take(job) is not group:
-                lines.push(group)
+            if is_placed:
+                own = group.take(job)
+                if own is not group:
+                    lines.push(group)
+                if own is not None and session.is_job_ready(job):
+                    lines.push(own)
             put_back(session, lifted)
 
 

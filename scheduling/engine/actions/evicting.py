@@ -75,7 +75,8 @@ class Search:
                 if role.role.may_evict:
                     break
                 failed[role.name] = Failure(role, None)
-        if job.placed == start or not session.is_job_pipelined(job) or not job.is_pipelined():
+        is_whole = job.is_pipelined() and (count is not None or not job.counts_on_best_effort())
+        if job.placed == start or not session.is_job_pipelined(job) or not is_whole:
             statement.rollback()
             return False
         has_evicted = any(e.kind is EntryKind.EVICT for e in statement.commit())
@@ -359,7 +360,7 @@ class Search:
             return False
         if unit.is_whole and not self._may_break_gangs:
             return False
-        if unit.job.placed and unit.job is not self.job:
+        if unit.is_whole and unit.job.placed and unit.job is not self.job:
             return False  # it was given room in this very cycle
         if unit.job is self.job and any(
             role.role.priority >= claim.role.role.priority for role, _, _ in unit.tasks

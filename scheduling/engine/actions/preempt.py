@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from scheduling.engine.actions.evicting import Search, search_in_domains
 from scheduling.engine.actions.lines import Lines
+from scheduling.engine.actions.reserve import obstacle_beyond_share
 from scheduling.engine.actions.serving import is_head, place_job, serve
 from scheduling.engine.actions.victims import Victims, gather, starving_groups, victim_keys
 from scheduling.engine.groups import Group
@@ -53,6 +54,7 @@ class Preempt:
         """Start with nothing gathered."""
         self.session = session
         self._victims: dict[tuple[str, int], Victims | None] = {}
+        self._is_lent_to = any(action.name == "backfill" for action in session.config.actions)
         self._misses: set[tuple[object, ...]] = set()
 
     def serve(self, groups: list[Group]) -> None:
@@ -71,8 +73,13 @@ class Preempt:
                     lines.push(group)
 
     def _make_room(self, job: JobView) -> bool:
-        """Evict tasks of the job's queue so that its gang fits; undo everything if it does not."""
+        """Evict tasks of the job's queue so that its gang fits; undo everything if it does not.
+
+        Nobody goes for a job that idle room can be lent to: backfill does that.
+        """
         session = self.session
+        if self._is_lent_to and obstacle_beyond_share(session, job) is None:
+            return False
         session.swap_base = {q.name: list(q.allocated) for q in job.queue.path}
         stands = self._search(job) or self._start_instead(job)
         session.swap_base = None

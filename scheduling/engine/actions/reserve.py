@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from scheduling.engine.actions.allocate import has_its_promises
 from scheduling.engine.actions.failures import Misses
 from scheduling.engine.actions.lines import Lines
 from scheduling.engine.actions.serving import (
@@ -67,7 +68,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
                     lines.push(group)
                 continue
             if reason.code is ReasonCode.QUEUE_SHARE:
-                reason = _obstacle_beyond_share(session, job) or reason
+                reason = obstacle_beyond_share(session, job) or reason
             group.reason = reason
             kept = session.reservations.get(job.key)
             may_keep = reason.code in FOR_WANT_OF_ROOM and not job.is_shaped
@@ -80,7 +81,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
                 group.split().reason = _waits(session, job, kept)
 
 
-def _obstacle_beyond_share(session: Session, job: JobView) -> Reason | None:
+def obstacle_beyond_share(session: Session, job: JobView) -> Reason | None:
     """Return what would keep a job out if its queue's share did not; nothing of it stays."""
     statement = Statement(session)
     session.may_borrow = True
@@ -96,6 +97,7 @@ def _is_overdue(session: Session, group: Group) -> bool:
         job is not None
         and any(callback(job) for callback in session.each("job_overdue"))
         and not session.is_job_ready(job)
+        and not has_its_promises(job)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.engine.accounts import Admissions
+from scheduling.engine.accounts import Admissions, refusal_above
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.device_classes import PREFIX
 from scheduling.engine.journal import Claim, Unit
@@ -144,7 +144,7 @@ class Capacity(Plugin):
                             "max": real[d],
                         },
                     )
-        return None
+        return None if self.is_tree else refusal_above(self.session, queue, role)
 
     def job_enqueueable(self, job: JobView) -> Vote:
         """Admit what fits beside what has been let in, at every level."""

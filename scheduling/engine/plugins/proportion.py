@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.engine.accounts import Admissions
+from scheduling.engine.accounts import Admissions, refusal_above
 from scheduling.engine.callbacks import Vote
 from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.plugin import Plugin
@@ -112,7 +112,7 @@ class Proportion(Plugin):
                         "deserved": queue.deserved[d],
                     },
                 )
-        return None
+        return refusal_above(self.session, queue, role)
 
     def preemptive(self, job: JobView, role: RoleView) -> bool:
         """Let a queue take back as long as it stays within what it deserves."""

@@ -67,7 +67,7 @@ class Shares(Plugin):
             for q in members:
                 requested, most, deserved = q.requested, q.max, q.deserved
                 for d in counted:
-                    if requested[d] > deserved[d] < most[d]:
+                    if requested[d] + q.releasing[d] > deserved[d] < most[d]:
                         short.add(d)
             result[name] = tuple(d for d in counted if d in short)
             groups.extend((q.name, q.children) for q in members if q.children)
@@ -319,9 +319,13 @@ def share_of(queue: QueueView) -> float:
 
 
 def _demand(queue: QueueView) -> list[int]:
-    """Return what the queue itself holds and, if it is open, waits for."""
+    """Return what the queue itself holds and, if it is open, waits for.
+
+    What is ending counts still: as a rule it was evicted and will ask again. Shares that swayed
+    while it ends would give away what was taken back.
+    """
     if queue.is_open and not queue.children:
-        return queue.own_requested
+        return [a + b for a, b in zip(queue.own_requested, queue.releasing, strict=True)]
     own = list(queue.allocated)
     for child in queue.children:
         own = [a - b for a, b in zip(own, child.allocated, strict=True)]

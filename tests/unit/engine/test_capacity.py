@@ -141,3 +141,17 @@ def test_a_shut_queue_is_given_nothing_and_takes_nothing_back() -> None:
 
     assert (outcome.binds, outcome.evicted) == ({}, [])
     assert outcome.reason("a/new").params["state"] == "Closed"
+
+
+@pytest.mark.parametrize("name", ["capacity", "proportion"])
+def test_flat_sharing_keeps_to_the_max_of_the_levels_above(name: str) -> None:
+    """Three GPUs are the department's wall, whatever its queue deserves."""
+    sharing = PluginConfig(name, disabled=frozenset({"hierarchy"}))
+    config = Config((ActionConfig("allocate"),), ((*GUARDS, sharing),))
+
+    outcome = cycle(
+        "nodes n: gpu=8\nqueue org: max.gpu=3\nqueue q: parent=org\njob q/a: 8 x gpu=1 min=1",
+        config=config,
+    )
+
+    assert outcome.bound("q/a") == 3

@@ -73,6 +73,15 @@ def test_gang_that_excludes_itself_starts_wholly_or_not_at_all() -> None:
     assert nodes(snapshot, "gang", "predicates") == []
 
 
+def test_gang_of_tasks_that_ask_for_nothing_starts_wholly_or_not_at_all() -> None:
+    """It may evict nobody's room, and with two zones for three tasks none of them starts."""
+    term = PodTerm(LIKE, "zone", is_anti=True)
+    wish = Requirement("zone", "Exists")
+    snapshot = shaped("job q/j: 3 x role=w", pod_terms=(term,), node_affinity=((wish,),))
+
+    assert plan(snapshot).binds == ()
+
+
 def test_task_respects_those_that_want_no_neighbour() -> None:
     """A task without rules keeps away from a running one that excludes it."""
     term = PodTerm(LIKE, "zone", is_anti=True)

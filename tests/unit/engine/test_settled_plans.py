@@ -153,3 +153,82 @@ def test_one_task_that_is_enough_goes_before_a_whole_gang() -> None:
     """)
 
     assert outcome.evicted == ["a/both-b-0"]
+
+
+def test_who_was_promised_is_promised_the_same_nodes() -> None:
+    """A cycle later the gang's tasks are meant for the nodes that they were meant for before."""
+    outcome = cycle("""
+        nodes  n1: gpu=2
+        nodes  n2: gpu=4
+        queue  q:
+        job    q/held: 3 x gpu=2 min=1 running n1 n2*2 phase=Running
+        job    q/pair: 1 x gpu=1 role=a ; 1 x gpu=2 role=b min=2 priority=1
+    """)
+
+    after = cycle(apply_plan(outcome.snapshot, outcome.plan))
+
+    assert outcome.pipelined("q/pair") == 2
+    assert after.plan.pipelined == outcome.plan.pipelined
+    assert after.plan.reservations == outcome.plan.reservations
+
+
+def test_what_a_gang_that_goes_leaves_over_is_promised_at_once() -> None:
+    """A gang of four goes for two; the others' room is not left to the next cycle."""
+    outcome = cycle("""
+        nodes  n1 n2: gpu=2
+        queue  a:
+        queue  b:
+        job    a/four: 4 x gpu=1 running n1*2 n2*2 phase=Running
+        job    b/first: 2 x gpu=1
+        job    a/second: 1 x gpu=1
+        job    b/third: 1 x gpu=1
+    """)
+
+    assert len(outcome.evicted) == 4
+    assert [outcome.pipelined(job) for job in ("b/first", "a/second", "b/third")] == [2, 1, 1]
+
+
+def test_nobody_goes_for_a_job_that_idle_room_can_be_lent_to() -> None:
+    """Its queue would pass what it deserves; what it borrows, nobody else can use."""
+    outcome = cycle("""
+        nodes  n1 n4: gpu=2
+        nodes  n2: gpu=4
+        nodes  n3: gpu=7
+        queue  a:
+        queue  b:
+        job    a/old: 2 x gpu=2 running n1 n4 phase=Running
+        job    a/new: 4 x gpu=1 priority=1
+        job    b/old: 1 x gpu=4 running n2 phase=Running
+        job    b/large: 1 x gpu=9
+    """)
+
+    assert outcome.evicted == []
+    assert outcome.bound("a/new") == 4
+
+
+def test_shares_do_not_sway_while_the_evicted_end() -> None:
+    """What is ending is demand as before: it will ask again."""
+    scenario = """
+        nodes  n1: gpu=4
+        queue  a:
+        queue  b:
+        job    a/one: 4 x gpu=1 min=1 {} phase=Running
+        job    b/two: 4 x gpu=1 min=4
+    """
+    before = cycle(scenario.format("running n1*4"))
+    after = cycle(scenario.format("running n1*1 releasing n1*3"))
+
+    assert before.deserved() == after.deserved() == {"a": 2, "b": 2}
+
+
+def test_a_short_job_grows_in_kept_room_at_once() -> None:
+    """All of its tasks that end in time start in one cycle."""
+    outcome = cycle("""
+        nodes  n1: gpu=4
+        queue  q: policy=fifo
+        job    q/runs: 2 x gpu=1 running n1*2 phase=Running limit=3000
+        job    q/late: 4 x gpu=1 sla=10 created=0
+        job    q/short: 2 x gpu=1 min=1 limit=100 created=5
+    """)
+
+    assert outcome.bound("q/short") == 2

@@ -377,3 +377,13 @@ def test_a_promise_beyond_the_max_is_rejected(state: str, codes: list[str]) -> N
     )
 
     assert [v.code for v in check(snapshot, promised)] == codes
+
+
+def test_who_came_first_needs_no_neighbour_that_came_later() -> None:
+    """The first of its kind may stand alone, even if another of the kind starts elsewhere later."""
+    state = world(pod_terms=(replace(anti("new"), is_anti=False),))
+    early = binds("n1", "n2")
+    late = replace(early, binds=(early.binds[0], replace(early.binds[1], node="n3")))
+
+    assert check(state, early) == []
+    assert [v.code for v in check(state, late)] == ["alone"]

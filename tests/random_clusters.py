@@ -1,0 +1,281 @@
+"""Random clusters in which queues, gangs and users contend, with every rule that jobs may state.
+
+Hypothesis likes small numbers: left to itself it draws clusters in which nobody lacks anything. So
+it draws only the dice here, and the sizes are chosen such that most clusters are full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+from hypothesis import strategies as st
+
+from scheduling.engine.types import (
+    CPU,
+    GPU,
+    Amounts,
+    Device,
+    DisruptionBudget,
+    GangPhase,
+    HyperNode,
+    Job,
+    Node,
+    PodTerm,
+    Queue,
+    QueuePolicy,
+    QueueState,
+    Quota,
+    Requirement,
+    Role,
+    Snapshot,
+    SpreadRule,
+    Taint,
+    Task,
+    TaskState,
+    Toleration,
+    TopologyMode,
+    TopologyRule,
+)
+
+NOW = 1000.0
+OFTEN, SELDOM = 0.5, 0.15
+
+
+def clusters(*, has_rules: bool | None = None) -> st.SearchStrategy[Snapshot]:
+    """Return a strategy: clusters with rules about topology, neighbours and so on, or without."""
+    return st.builds(lambda dice: cluster(dice, has_rules), st.randoms(use_true_random=True))
+
+
+def cluster(dice: Random, has_rules: bool | None = None) -> Snapshot:
+    """Return a cluster, a tree of queues, and jobs, most of which run."""
+    if has_rules is None:
+        has_rules = dice.random() < OFTEN
+    nodes = tuple(_node(dice, i, has_rules) for i in range(dice.randint(1, 6)))
+    domains = _domains(dice, nodes) if has_rules and dice.random() < OFTEN else ()
+    queues = _queues(dice, total=sum(n.allocatable[GPU] for n in nodes) // 1000)
+    parents = {q.parent for q in queues}
+    leaves = [q.name for q in queues if q.name not in parents]
+    books = _Books(nodes, queues, domains)
+    jobs = []
+    for i in range(dice.randint(2, 12)):
+        job = _job(dice, f"j{i}", dice.choice(leaves))
+        if has_rules:
+            job = _with_rules(dice, job, has_domains=bool(domains))
+        jobs.append(books.start(job, dice) if dice.random() < 0.7 else job)
+    return Snapshot(
+        NOW,
+        nodes,
+        queues,
+        tuple(jobs),
+        hypernodes=domains,
+        quotas=_walls(dice, leaves) if has_rules else (),
+        disruption_budgets=(DisruptionBudget("frail", {"kind": "frail"}, dice.randint(0, 1)),)
+        if has_rules
+        else (),
+    )
+
+
+def _node(dice: Random, i: int, has_rules: bool) -> Node:
+    name, size = f"n{i}", dice.choice([1, 2, 2, 4, 4, 8])
+    return Node(
+        name,
+        {CPU: 1000 * dice.choice([4, 8, 8, 16]), GPU: size * 1000},
+        labels={"zone": f"z{i % 2}", "kubernetes.io/hostname": name},
+        taints=(Taint("only", "x"),) if has_rules and dice.random() < SELDOM else (),
+        is_schedulable=dice.random() < 0.9,
+        devices=tuple(Device(f"{name}-{k}", k) for k in range(size)) if dice.random() < 0.5 else (),
+    )
+
+
+def _domains(dice: Random, nodes: tuple[Node, ...]) -> tuple[HyperNode, ...]:
+    """Return racks of one to three machines, and rows of two racks."""
+    names = [n.name for n in nodes]
+    cuts = sorted({0, len(names), *(dice.randint(0, len(names)) for _ in range(2))})
+    racks = [
+        HyperNode(f"rack{i}", 1, nodes=frozenset(names[a:b]))
+        for i, (a, b) in enumerate(pairwise(cuts))
+    ]
+    rows = [
+        HyperNode(f"row{i}", 2, members=tuple(r.name for r in racks[2 * i : 2 * i + 2]))
+        for i in range((len(racks) + 1) // 2)
+    ]
+    return (*racks, *rows)
+
+
+def _queues(dice: Random, total: int) -> tuple[Queue, ...]:
+    """Return one to eight queues in up to three levels."""
+    depth: dict[str, int] = {}
+    queues: list[Queue] = []
+    for i in range(dice.randint(1, 8)):
+        above = dice.choice([None, *(name for name, level in depth.items() if level < 2)])
+        name = f"q{i}"
+        depth[name] = depth[above] + 1 if above is not None else 0
+        most: Amounts = {}
+        if dice.random() < 0.3:
+            most = {GPU: 1000 * dice.randint(2, total + 2)}
+        if dice.random() < SELDOM:
+            most = {**most, CPU: 1000 * dice.randint(4, 24)}
+        least: Amounts = {GPU: 1000 * dice.choice([0, 0, 1, 2, 4])}
+        if dice.random() < SELDOM:
+            least = {**least, CPU: 1000 * dice.randint(1, 8)}
+        queues.append(
+            Queue(
+                name,
+                parent=above,
+                min={r: min(a, most.get(r, a)) for r, a in least.items()},
+                max=most,
+                weight=dice.randint(1, 4),
+                priority=dice.choice([0, 0, 0, 0, 1]),
+                lend_min=dice.random() < 0.8,
+                reclaimable=dice.random() < 0.8,
+                policy=dice.choice([QueuePolicy.PRIORITY, *QueuePolicy]),
+                state=dice.choice([QueueState.OPEN] * 15 + [QueueState.CLOSING]),
+            )
+        )
+    return tuple(queues)
+
+
+def _job(dice: Random, key: str, queue: str) -> Job:
+    """Return a waiting job of one or two roles; sizes are mixed."""
+    roles = []
+    for name in ("a", "b")[: dice.choice([1, 1, 2])]:
+        replicas = dice.randint(1, 5)
+        gpu = dice.choice([0, 1000, 1000, 1000, 2000, 2000, 4000, 500])
+        cpu = dice.choice([500, 500, 1000, 2000, 4000])
+        is_nothing = dice.random() < 0.05
+        roles.append(
+            Role(
+                name,
+                {} if is_nothing else {CPU: cpu, GPU: gpu} if gpu else {CPU: cpu},
+                replicas,
+                dice.choice([0, 0, replicas, dice.randint(0, replicas)]),
+                priority=dice.choice([0, 0, 0, 1]),
+                preemptable=dice.random() < 0.85,
+                may_evict=dice.random() < 0.95,
+                labels={"kind": dice.choice(["frail", "sound"])},
+            )
+        )
+    total = sum(role.replicas for role in roles)
+    return Job(
+        key=key,
+        name=key,
+        queue=queue,
+        roles=tuple(roles),
+        tasks=tuple(
+            Task(f"{key}-{r.name}-{i}", r.name, i) for r in roles for i in range(r.replicas)
+        ),
+        min_available=dice.choice([1, total, dice.randint(1, total)]),
+        priority=dice.choice([0, 0, 1, 2]),
+        owner=dice.choice(["", "x", "y"]),
+        created_at=float(dice.randint(0, 5)),
+        phase=dice.choice([GangPhase.PENDING, GangPhase.INQUEUE]),
+        sla_waiting_seconds=dice.choice([None, None, 10.0, 5000.0]),
+        time_limit_seconds=dice.choice([None, None, 100.0, 3000.0]),
+        is_runnable=dice.random() < 0.97,
+    )
+
+
+def _with_rules(dice: Random, job: Job, *, has_domains: bool) -> Job:
+    """Return the job with some of what a job may ask of nodes and neighbours."""
+
+    def ruled(role: Role) -> Role:
+        match dice.randint(0, 9):
+            case 0:
+                return replace(role, node_selector={"zone": dice.choice(["z0", "z1"])})
+            case 1:
+                return replace(role, ports=(80,))
+            case 2:
+                like = (Requirement("kind", "In", (role.labels["kind"],)),)
+                key = dice.choice(["zone", "kubernetes.io/hostname"])
+                return replace(role, pod_terms=(PodTerm(like, key, is_anti=dice.random() < 0.7),))
+            case 3:
+                like = (Requirement("kind", "In", (role.labels["kind"],)),)
+                return replace(role, spread=(SpreadRule(dice.randint(1, 2), "zone", like),))
+            case 4:
+                return replace(role, tolerations=(Toleration("only", value="x"),))
+            case _:
+                return role
+
+    job = replace(job, roles=tuple(ruled(role) for role in job.roles))
+    if has_domains and dice.random() < OFTEN:
+        mode = dice.choice(list(TopologyMode))
+        job = replace(job, topology=TopologyRule(mode, dice.randint(1, 2)))
+    return job
+
+
+def _walls(dice: Random, leaves: list[str]) -> tuple[Quota, ...]:
+    """Return a wall around some queues, or none."""
+    if dice.random() < 0.7:
+        return ()
+    around = frozenset(dice.sample(leaves, dice.randint(1, len(leaves))))
+    hard = {GPU: 1000 * dice.randint(4, 16)}
+    return (Quota("wall", "", hard, queues=around, is_each=dice.random() < OFTEN),)
+
+
+class _Books:
+    """What is left of nodes and queues while jobs are started."""
+
+    def __init__(
+        self, nodes: tuple[Node, ...], queues: tuple[Queue, ...], domains: tuple[HyperNode, ...]
+    ) -> None:
+        self.nodes = nodes
+        self.free = {n.name: dict(n.allocatable) for n in nodes}
+        self.cards = {n.name: [d.id for d in n.devices] for n in nodes}
+        self.room = {q.name: dict(q.max) for q in queues}
+        self.parents = {q.name: q.parent for q in queues}
+        self.racks = [d.nodes for d in domains if d.nodes]
+
+    def start(self, job: Job, dice: Random) -> Job:
+        """Return the job with its minimum running and some more of it, if the books allow it."""
+        has_rules = any(r.ports or r.pod_terms or r.spread or r.node_selector for r in job.roles)
+        if has_rules or not job.is_runnable or any(r.request.get(GPU) == 500 for r in job.roles):
+            return job  # what a plan starts
+        rack = dice.choice(self.racks) if job.topology is not None else None
+        kept = (
+            {name: dict(left) for name, left in self.free.items()},
+            {name: list(left) for name, left in self.cards.items()},
+            {name: dict(left) for name, left in self.room.items()},
+        )
+        started = dice.choice([dice.uniform(0, NOW), NOW - 1])
+        tasks = [self._start_task(job, task, rack, started) for task in job.tasks]
+        held = [task.role for task in tasks if task.state is not TaskState.PENDING]
+        if len(held) < job.min_available or any(
+            held.count(role.name) < role.min_available for role in job.roles
+        ):
+            self.free, self.cards, self.room = kept
+            return job
+        return replace(job, tasks=tuple(tasks), phase=GangPhase.RUNNING)
+
+    def _start_task(
+        self, job: Job, task: Task, rack: frozenset[str] | None, started: float
+    ) -> Task:
+        role = next(r for r in job.roles if r.name == task.role)
+        path: list[str] = []
+        queue: str | None = job.queue
+        while queue is not None:
+            path.append(queue)
+            queue = self.parents[queue]
+        places = [
+            node
+            for node in self.nodes
+            if not node.taints
+            and (rack is None or node.name in rack)
+            and all(self.free[node.name].get(r, 0) >= a for r, a in role.request.items())
+        ]
+        if not places or any(
+            self.room[q].get(r, amount) < amount for q in path for r, amount in role.request.items()
+        ):
+            return task
+        node = places[0]
+        for resource, amount in role.request.items():
+            self.free[node.name][resource] -= amount
+            for name in path:
+                if resource in self.room[name]:
+                    self.room[name][resource] -= amount
+        count = role.request.get(GPU, 0) // 1000 if node.devices else 0
+        cards = tuple(self.cards[node.name].pop() for _ in range(count))
+        return replace(
+            task, state=TaskState.RUNNING, node=node.name, devices=cards, started_at=started
+        )
