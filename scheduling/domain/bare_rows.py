@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from django.db import connection, models
@@ -15,6 +16,15 @@ from scheduling.models import Attempt, Task
 M = TypeVar("M", bound=models.Model)
 
 
+def _own(text: str) -> Any:
+    return {} if text == "{}" else from_json(text)
+
+
+@lru_cache(maxsize=10_000)
+def _shared(text: str) -> Any:
+    return from_json(text)
+
+
 class BareRows(Generic[M]):
     """Makes instances of a model out of the values of its columns, as unpickling does.
 
@@ -22,15 +32,24 @@ class BareRows(Generic[M]):
     much. A column that is left out is read when somebody asks for it, as after `defer`.
     """
 
-    def __init__(self, model: type[M], *, without: Collection[str] = ()) -> None:
-        """Look at the model's columns once."""
+    def __init__(
+        self, model: type[M], *, without: Collection[str] = (), shared: Collection[str] = ()
+    ) -> None:
+        """Look at the model's columns once.
+
+        `shared` names columns of JSON that nobody changes: equal ones may be one object.
+        """
         self.model = model
         fields = [one for one in model._meta.concrete_fields if one.name not in without]  # noqa: SLF001 -- Django's documented model API
         self.names = [field.attname for field in fields]
         self._columns = [
             (str(field.column), isinstance(field, models.DateTimeField)) for field in fields
         ]
-        self._json = [field.attname for field in fields if isinstance(field, models.JSONField)]
+        self._json = [
+            (field.attname, _shared if field.name in shared else _own)
+            for field in fields
+            if isinstance(field, models.JSONField)
+        ]
         self._times = [field.attname for field in fields if isinstance(field, models.DateTimeField)]
 
     def columns(self, alias: str) -> str:
@@ -50,9 +69,8 @@ class BareRows(Generic[M]):
         state.db, state.adding = "default", False
         known = row.__dict__
         known.update(zip(self.names, values, strict=True), _state=state)
-        for name in self._json:
-            text = known[name]
-            known[name] = {} if text == "{}" else from_json(text)
+        for name, read in self._json:
+            known[name] = read(known[name])
         for name in self._times:
             if (seconds := known[name]) is not None:
                 known[name] = datetime.fromtimestamp(seconds, tz=UTC)
@@ -67,9 +85,14 @@ class BareRows(Generic[M]):
             cursor.execute(self._statement(condition), values)
             return [self.instance(row) for row in cursor.fetchall()]
 
-    def in_parts(self, condition: str, values: Sequence[Any], *, size: int) -> Iterator[list[M]]:
-        """Yield the same rows, so many at once; inside a transaction."""
-        with connection.chunked_cursor() as cursor:
+    def in_parts(
+        self, condition: str, values: Sequence[Any], *, size: int, are_many: bool
+    ) -> Iterator[list[M]]:
+        """Yield the same rows, so many at once; if they are many, the server keeps the others.
+
+        That takes a transaction and a statement for each part.
+        """
+        with connection.chunked_cursor() if are_many else connection.cursor() as cursor:
             cursor.execute(self._statement(condition), values)
             while part := cursor.fetchmany(size):
                 yield [self.instance(row) for row in part]

@@ -182,11 +182,13 @@ class SnapshotCache:
             have_devices=any(node.devices for node in self.nodes.values()),
             have_cpu_sets=any(node.numa for node in self.nodes.values()),
         )
-        if self.since:
-            return self._take_jobs(JOBS.where(WRITTEN, [cluster_id, self.since]), around)
+        is_first = self.since == 0
+        condition, values = WRITTEN, [cluster_id, self.since]
+        if is_first:
+            condition, values = OF_INTEREST, [cluster_id]
         is_changed = False
         # What a part is made from takes ten times the room of what is kept of it.
-        for part in JOBS.in_parts(OF_INTEREST, [cluster_id], size=JOBS_AT_ONCE):
+        for part in JOBS.in_parts(condition, values, size=JOBS_AT_ONCE, are_many=is_first):
             is_changed |= self._take_jobs(part, around)
         return is_changed
 
@@ -224,7 +226,7 @@ NOT_READ = (
 )
 """Columns of a job that no cycle looks at; a third of the time of a first read."""
 JOBS = BareRows(Job, without=NOT_READ)
-JOBS_AT_ONCE = 1000
+JOBS_AT_ONCE = 250
 """So many jobs of a first read are in memory at once as rows, with their roles and tasks."""
 # Between two queries of a first read 100,000 tasks become values: nobody waits for a reader.
 READ_ONLY = """

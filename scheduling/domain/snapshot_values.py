@@ -30,7 +30,9 @@ NUMA_POLICY = "any"
 
 STRIKES = 3
 """A job that made planning fail so often is left out until it is changed."""
-ROLES = BareRows(Role)
+ROLES = BareRows(Role, shared=("request",))
+NOTHING: Mapping[str, Any] = {}
+"""What is not stated, one object for all; never changed."""
 
 TASK_STATES = {
     "Pending": (engine.TaskState.PENDING, False),
@@ -73,6 +75,7 @@ def node_value(row: Node, devices: Iterable[Device]) -> engine.Node:
                     sorted((ids[peer], kind) for peer, kind in device.links.items() if peer in ids)
                 ),
                 model=device.model,
+                uuid=device.uuid,
             )
             for device in devices
         ),
@@ -152,15 +155,8 @@ def _tasks_by_role(
     tasks: defaultdict[int, list[engine.Task]] = defaultdict(list)
     with connection.cursor() as cursor:
         cursor.execute(TASKS_OF, [list(names), list(TASK_STATES)])
-        for (
-            role_id,
-            task_id,
-            index,
-            state_name,
-            node,
-            not_before,
-            running_since,
-        ) in cursor.fetchall():
+        for row in cursor:  # one by one: all of them as tuples take more room than their values
+            role_id, task_id, index, state_name, node, not_before, running_since = row
             state, is_placed = TASK_STATES[state_name]
             task = engine.Task(
                 str(task_id),
@@ -243,7 +239,7 @@ def job_value(
         time_limit_seconds=spec.get("time_limit_seconds"),
         preemptable=spec.get("preemptable"),
         min_resources=amounts,
-        annotations=spec.get("annotations") or {},
+        annotations=spec.get("annotations") or NOTHING,
         topology=placement_rules.topology_rule(spec.get("network_topology")),
         sub_groups=partitions.sub_groups,
     )
@@ -317,7 +313,7 @@ def _role_value(
         replicas=role.replicas,
         min_available=0 if is_waiting else role.min_available,
         priority=PRIORITY_CLASSES.get(part.get("priority_class", ""), 0),
-        node_selector=part.get("node_selector") or {},
+        node_selector=part.get("node_selector") or NOTHING,
         tolerations=tuple(
             engine.Toleration(t["key"], t["operator"], t["value"], t["effect"])
             for t in part.get("tolerations") or ()
@@ -328,9 +324,9 @@ def _role_value(
         labels=placement_rules.labels_of(
             part, job_name=job.name, queue=queue, tenant_id=job.tenant_id
         ),
-        annotations=part.get("annotations") or {},
-        limits=placement_rules.limits_of(part),
-        data_sets=placement_rules.data_sets_of(part, job.spec.get("annotations") or {}),
+        annotations=part.get("annotations") or NOTHING,
+        limits=placement_rules.limits_of(part) or NOTHING,
+        data_sets=placement_rules.data_sets_of(part, job.spec.get("annotations") or NOTHING),
         container_images=placement_rules.container_images(part),
         **_kubernetes_rules(part, job.tenant_id),
     )
