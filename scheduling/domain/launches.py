@@ -179,13 +179,18 @@ class _Known:
         }
         self.holds = {hold.attempt_id: hold for hold in Hold.objects.filter(attempt__in=listed)}
         self.devices: defaultdict[UUID, list[str]] = defaultdict(list)
+        self.parts: defaultdict[UUID, list[tuple[int, int]]] = defaultdict(list)
+        """Of devices that are shared: thousandths of the compute, and bytes of the memory."""
         # A task without GPU and without resources of other names holds no device.
         holders = [one.id for one in self.holds.values() if one.gpu_milli or one.extended]
         held = DeviceHold.objects.filter(hold__in=holders, released_at__isnull=True)
-        for attempt_id, uuid in held.order_by("device__index").values_list(
-            "hold__attempt_id", "device__uuid"
+        columns = ("hold__attempt_id", "device__uuid", "is_whole", "gpu_milli", "memory_bytes")
+        for attempt_id, uuid, is_whole, *part in held.order_by("device__index").values_list(
+            *columns
         ):
             self.devices[attempt_id].append(uuid)
+            if not is_whole:
+                self.parts[attempt_id].append((part[0], part[1]))
         self.code: defaultdict[UUID, list[JobFile]] = defaultdict(list)
         for file in JobFile.objects.filter(job__in=list(jobs), purpose="code").order_by("path"):
             assert file.job_id is not None  # noqa: S101 -- filtered by it
@@ -275,6 +280,7 @@ def _launch_order(attempt: Attempt, known: _Known, epoch: int) -> LaunchOrder:
         environment={
             **injected.env,
             **{f"TERRACE_PORT_{name.upper()}": str(n) for name, n in attempt.ports.items()},
+            **share_variables(known.parts[attempt.id]),
         },
         files=[*_injected_files(injected.files), *_code_files(known.code[job.id])],
         hosts={
@@ -297,6 +303,29 @@ def _launch_order(attempt: Attempt, known: _Known, epoch: int) -> LaunchOrder:
             for path, content in delivery.files.items()
         ],
     )
+
+
+MIB = 2**20
+PERCENT = 10
+"""Thousandths."""
+
+
+def share_variables(parts: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Tell a task what it may use of the GPUs that it shares; those of CUDA bind where MPS runs.
+
+    `parts` are thousandths of the compute and bytes of the memory of each, in their order; 0 of the
+    compute is what the others leave.
+    """
+    if not parts:
+        return {}
+    compute, memory = min(parts)[0], min(part[1] for part in parts)
+    told = {"TERRACE_GPU_MILLI": str(compute), "TERRACE_GPU_MEMORY_BYTES": str(memory)}
+    if memory >= MIB:
+        limits = (f"{number}={part[1] // MIB}M" for number, part in enumerate(parts))
+        told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(limits)
+    if compute:
+        told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(max(1, compute // PERCENT))
+    return told
 
 
 def _runtime(job: Job, role: RoleSpec, rules: tuple[Rule, ...]) -> str:

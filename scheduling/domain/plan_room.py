@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import connection
@@ -16,6 +17,7 @@ from django.db import connection
 from scheduling.domain import holds
 from scheduling.domain.transition_rows import NewHold
 from scheduling.engine import types as engine
+from scheduling.engine.devices import SHARING_NAMES, SLOTS, WHOLE, ask_of
 from scheduling.models import Device, DeviceHold, Node, Queue
 from scheduling.models.node import NodeState
 
@@ -104,7 +106,8 @@ class NodeRoom:
         for node_id, amounts in holds.usage_of_nodes(ids).items():
             _subtract(self.free[ids[node_id]], amounts)
         self.devices: dict[str, Device] = {}
-        self.device_milli: defaultdict[str, int] = defaultdict(int)
+        self.taken: defaultdict[str, Part] = defaultdict(Part)
+        """Of each device, by all who hold some of it."""
         self._read_devices(ids, {device for bind in binds for device in bind.devices})
 
     def _read_devices(self, nodes: Collection[UUID], wanted: Collection[str]) -> None:
@@ -114,25 +117,27 @@ class NodeRoom:
         present = Device.objects.filter(id__in=wanted, node__in=nodes, is_present=True)
         self.devices = {str(device.id): device for device in present}
         held = DeviceHold.objects.filter(device__in=present, released_at__isnull=True)
-        for device_id, milli in held.values_list("device_id", "gpu_milli"):
-            self.device_milli[str(device_id)] += milli
+        for device_id, milli, size in held.values_list("device_id", "gpu_milli", "memory_bytes"):
+            self.taken[str(device_id)] += Part(milli, size, tasks=1)
 
     def take(self, pairs: list[tuple[engine.Binding, Amounts]]) -> bool:
         """Take the room of all binds of a job, or nothing."""
         wanted: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        milli: defaultdict[str, int] = defaultdict(int)
+        parts: defaultdict[str, Part] = defaultdict(Part)
         for bind, request in pairs:
             _add(wanted[bind.node], request)
             for device in bind.devices:
-                milli[device] += _device_milli(bind, request)
+                if device not in self.devices:
+                    return False
+                parts[device] += part_of(request, self.devices[device])
         if not all(self._has_room(name, amounts) for name, amounts in wanted.items()):
             return False
-        if not all(self._is_free(device, amount) for device, amount in milli.items()):
+        if not all(self._is_free(device, part) for device, part in parts.items()):
             return False
         for name, amounts in wanted.items():
             _subtract(self.free[name], amounts)
-        for device, amount in milli.items():
-            self.device_milli[device] += amount
+        for device, part in parts.items():
+            self.taken[device] += part
         return True
 
     def _has_room(self, name: str, amounts: Amounts) -> bool:
@@ -140,39 +145,66 @@ class NodeRoom:
         if node is None or node.state != NodeState.READY or node.is_cordoned or node.is_draining:
             return False
         free = self.free[name]
-        return all(amount <= free.get(resource, 0) for resource, amount in amounts.items())
+        return all(
+            amount <= free.get(resource, 0)
+            for resource, amount in amounts.items()
+            if resource not in SHARING_NAMES  # judged card by card
+        )
 
-    def _is_free(self, device_id: str, milli: int) -> bool:
-        device = self.devices.get(device_id)
-        is_usable = device is not None and device.is_healthy
-        return is_usable and self.device_milli[device_id] + milli <= WHOLE_DEVICE
+    def _is_free(self, device_id: str, part: Part) -> bool:
+        device, after = self.devices[device_id], self.taken[device_id] + part
+        return (
+            device.is_healthy
+            and after.gpu_milli <= WHOLE
+            and after.memory_bytes <= device.memory_bytes
+            and after.tasks <= SLOTS
+        )
 
     def device_holds(
         self, hold: NewHold, bind: engine.Binding, request: Amounts
     ) -> list[DeviceHold]:
         """Return the rows of the devices that a bind takes."""
-        milli = _device_milli(bind, request)
+        devices = [self.devices[device_id] for device_id in bind.devices]
+        parts = [part_of(request, device) for device in devices]
         return [
             DeviceHold(
                 hold_id=hold.id,
-                device=self.devices[device_id],
-                gpu_milli=milli,
-                memory_bytes=self.devices[device_id].memory_bytes * milli // WHOLE_DEVICE,
-                is_whole=milli == WHOLE_DEVICE,
+                device=device,
+                gpu_milli=part.gpu_milli,
+                memory_bytes=part.memory_bytes,
+                is_whole=part.is_whole,
             )
-            for device_id in bind.devices
+            for device, part in zip(devices, parts, strict=True)
         ]
 
 
-WHOLE_DEVICE = 1000
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What is taken of one device: thousandths of its compute, bytes of its memory."""
+
+    gpu_milli: int = 0
+    memory_bytes: int = 0
+    tasks: int = 0
+    is_whole: bool = False
+
+    def __add__(self, other: Part) -> Part:
+        """Return what both take together."""
+        return Part(
+            self.gpu_milli + other.gpu_milli,
+            self.memory_bytes + other.memory_bytes,
+            self.tasks + other.tasks,
+        )
 
 
-def _device_milli(bind: engine.Binding, request: Amounts) -> int:
-    """Return how much of each of its devices a task takes: the whole, unless it asked for less."""
-    gpu = request.get(engine.GPU, 0)
-    if len(bind.devices) == 1 and 0 < gpu < WHOLE_DEVICE:
-        return gpu
-    return WHOLE_DEVICE
+def part_of(request: Amounts, device: Device) -> Part:
+    """Return what a task takes of one of its devices: the whole, unless it asked for less."""
+    ask = ask_of(request.get(engine.GPU, 0), request, {})
+    if ask is None or ask.is_whole:
+        return Part(WHOLE, device.memory_bytes, tasks=1, is_whole=True)
+    size = device.memory_bytes
+    memory, compute = ask.takes(engine.Device(device.uuid, device.index, memory_bytes=size))
+    is_stated = ask.memory_bytes and not ask.memory_percent
+    return Part(compute, ask.memory_bytes if is_stated else size * memory // WHOLE, tasks=1)
 
 
 def total_of(requests: Iterable[Amounts]) -> dict[str, int]:

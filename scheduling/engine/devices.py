@@ -70,7 +70,10 @@ class Ask:
             return False
         if any(name in model for name in self.avoid_models):
             return False
-        return (not self.use_ids or device.id in self.use_ids) and device.id not in self.avoid_ids
+        names = {device.id, device.uuid}
+        return (not self.use_ids or not names.isdisjoint(self.use_ids)) and names.isdisjoint(
+            self.avoid_ids
+        )
 
     def takes(self, device: Device) -> tuple[int, int]:
         """Return what it takes of one device: thousandths of memory and of compute."""

@@ -113,6 +113,8 @@ class Device:
     numa_node: int = -1
     links: tuple[tuple[str, str], ...] = ()
     model: str = ""
+    uuid: str = ""
+    """As its driver calls it: what a role's annotations may choose by, like `id`."""
     driver: str = ""
     """What its class is chosen by, as `attributes`."""
     attributes: Mapping[str, str] = field(default_factory=dict)
