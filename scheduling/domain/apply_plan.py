@@ -51,6 +51,8 @@ from tenants.models import OutboxRow
 
 BATCH_BINDS = 5000
 """A batch takes whole jobs until it has so many binds."""
+FIRST_BATCH_BINDS = 500
+"""The first batch is small: its tasks start while the others are written."""
 JOBS_AT_ONCE = 1000
 """So many jobs get their phase and reason in one transaction: it must not stay idle for long."""
 STOP_REASONS = {
@@ -122,15 +124,17 @@ def apply(  # noqa: PLR0913 -- what a cycle has
 
 def _batches(plan: engine.Plan) -> Iterator[tuple[list[engine.Binding], list[engine.Eviction]]]:
     """Split a plan into parts of whole jobs; evictions go with the first part."""
+    limit = FIRST_BATCH_BINDS
     by_job: defaultdict[str, list[engine.Binding]] = defaultdict(list)
     for bind in plan.binds:
         by_job[bind.job].append(bind)
     evictions = list(plan.evictions)
     binds: list[engine.Binding] = []
     for group in by_job.values():
-        if binds and len(binds) + len(group) > BATCH_BINDS:
+        if binds and len(binds) + len(group) > limit:
             yield binds, evictions
             binds, evictions = [], []
+            limit = BATCH_BINDS
         binds += group
     if binds or evictions:
         yield binds, evictions

@@ -115,6 +115,21 @@ def test_one_job_is_rejected_and_the_other_stands(site: Site) -> None:
     assert len(site.live(stays)) == 1
 
 
+def test_large_plan_is_applied_in_batches_of_whole_jobs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However small the batches are, each gang is bound once and whole."""
+    site.node()
+    gangs = [site.submit(role(replicas=3)) for _ in range(4)]
+    monkeypatch.setattr(apply_plan, "FIRST_BATCH_BINDS", 1)
+    monkeypatch.setattr(apply_plan, "BATCH_BINDS", 7)
+
+    applied = site.cycle()
+
+    assert (applied.binds, applied.rejected) == (12, [])
+    assert [len(site.live(gang)) for gang in gangs] == [3, 3, 3, 3]
+
+
 def test_queue_max_is_checked_again(site: Site) -> None:
     """A max that was lowered after the plan was made keeps the gang out, at any level."""
     site.node()
