@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from scheduling.lifecycle.events import POLICY_ACTIONS, POLICY_EVENTS
+from scheduling.lifecycle.events import POLICY_ACTIONS, POLICY_EVENTS, LifecycleAction
 from scheduling.spec import job_plugins, rules, volcano
 from scheduling.spec.defaults import DEFAULT_QUEUE, fill_in
 from scheduling.spec.job_spec import JobSpec, RoleSpec
@@ -109,7 +109,11 @@ def complete(
     filled = fill_in(plain, default_queue=default_queue)
     spec, problems = _typed(filled)
     if spec is not None:
-        known = [problem.path for problem in (*problems, *findings.problems)]
+        known = [
+            problem.path
+            for problem in (*problems, *findings.problems)
+            if not _ACTION.search(problem.path)
+        ]
         if is_manifest:
             known = [*known, *map(volcano.plain_path, known)]
         problems += [
@@ -225,6 +229,12 @@ def _with_regular_options(spec: JobSpec) -> JobSpec:
     return spec.model_copy(update={"plugins": plugins})
 
 
+_ACTION = re.compile(r"policies\[\d+\]\.action$")
+
+_STAND_IN = LifecycleAction.ABORT_JOB
+"""Takes the place of a wrong action: no rule about the rest of a policy asks for it."""
+
+
 def _take_out(plain: Any, place: tuple[int | str, ...], kind: str) -> bool:
     """Remove a wrong value; where one is missing, the list that it belongs to. False: hopeless."""
     if kind == "missing":
@@ -239,7 +249,10 @@ def _take_out(plain: Any, place: tuple[int | str, ...], kind: str) -> bool:
         except (KeyError, IndexError, TypeError):
             return True
     if isinstance(owner, dict):
-        owner.pop(place[-1], None)
+        if _ACTION.search(_path(place)):
+            owner[place[-1]] = _STAND_IN
+        else:
+            owner.pop(place[-1], None)
         return True
     if isinstance(owner, list) and len(place) > 1:
         return _take_out(plain, place[:-1], kind)
@@ -271,7 +284,7 @@ def _type_problem(detail: ErrorDetails) -> Problem:
 
 
 def _choice_problem(path: str, value: Param, detail: ErrorDetails) -> Problem:
-    if re.search(r"policies\[\d+\]\.action$", path):
+    if _ACTION.search(path):
         allowed = ", ".join(POLICY_ACTIONS)
         return Problem(path, "invalid_action", {"action": value, "allowed": allowed})
     if re.search(r"policies\[\d+\]\.events", path):

@@ -476,7 +476,7 @@ def _pod_level(pod: MapReader, sums: Counter[str]) -> Iterator[Problem]:
             yield Problem(pod.at("resources"), "pod_resources_below_containers", params)
         if name in limits and amount > limits[name]:
             params = {"resource": name, "request": amount, "limit": limits[name]}
-            yield Problem(pod.at("resources.requests"), "request_above_limit", params)
+            yield Problem(pod.at("resources"), "request_above_limit", params)
 
 
 # --- facts from outside, and changes ------------------------------------------------------------

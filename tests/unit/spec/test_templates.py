@@ -156,7 +156,7 @@ def test_one_container_without_a_list_is_a_list_of_one() -> None:
         (
             "spec.tasks.0.template.spec.resources",
             {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}},
-            "spec.tasks[0].template.spec.resources.requests",
+            "spec.tasks[0].template.spec.resources",
             "request_above_limit",
         ),
         (
@@ -193,6 +193,19 @@ def test_oddities_of_manifests_are_named(path: str, value: Any, place: str, code
 
     wanted = place.replace("tasks.0", "tasks[0]").replace("containers.0", "containers[0]")
     assert [(one.path, one.code) for one in parsed.problems] == [(wanted, code)]
+
+
+def test_a_wrong_action_hides_nothing_else_of_its_policies() -> None:
+    """The same exit code twice is named beside the two actions that are missing."""
+    policies = [{"exitCode": 3}, {"exitCode": 3}]
+
+    parsed = read(changed(VOLCANO, "spec.policies", policies), form=Format.JSON)
+
+    assert {(one.path, one.code) for one in parsed.problems} == {
+        ("spec.policies[0].action", "invalid_action"),
+        ("spec.policies[1].action", "invalid_action"),
+        ("spec.policies", "duplicate_exit_code"),
+    }
 
 
 def test_a_minimum_of_partitions_sizes_the_role() -> None:
