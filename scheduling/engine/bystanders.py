@@ -14,12 +14,13 @@ Where room was made after all, the cycle is run again with everybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from scheduling.engine.actions import preempt, reclaim
 from scheduling.engine.actions.failures import missing_request
+from scheduling.engine.actions.reserve import FOR_WANT_OF_ROOM
 from scheduling.engine.actions.victims import victim_keys
 from scheduling.engine.cycle import open_session, run_actions
 from scheduling.engine.garbage import without_collecting
@@ -29,7 +30,7 @@ from scheduling.engine.reasons import WALLS, ReasonCode
 from scheduling.engine.rows import JobRow
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import Int64, Shape
-from scheduling.engine.tables import Memo
+from scheduling.engine.tables import Memo, prepare
 from scheduling.engine.types import Config, GangPhase, QueuePolicy, Snapshot
 from scheduling.engine.views import QueueView
 
@@ -42,18 +43,49 @@ LASTING = WALLS | {ReasonCode.QUEUE_MAX}
 """Refusals that last for the cycle, unless somebody is evicted."""
 
 
-def run_about(snapshot: Snapshot, config: Config, key: str, *, memo: Memo) -> Session:
-    """Return a session in which has run what bears on one job; of others it says but a part."""
+def ask_about(snapshot: Snapshot, config: Config, key: str, *, memo: Memo) -> Session:
+    """Return what `run_about` does, of a job that the snapshot has.
+
+    Raises: KeyError if it has no such job.
+    """
+    if key not in prepare(snapshot, memo).rows:
+        raise KeyError(key)
+    return run_about(snapshot, config, key, memo=memo)
+
+
+def run_about(
+    snapshot: Snapshot, config: Config, key: str, *, memo: Memo, wants_reason: bool = True
+) -> Session:
+    """Return a session in which has run what bears on one job; of others it says but a part.
+
+    1. Without bystanders. 2. Where the reason may be one that was told of a bystander of the same
+    shape before, with those. 3. Where room was made, with everybody.
+    """
     with without_collecting():
         session = open_session(snapshot, config, memo=memo)
-        if _is_known(config):
-            _set_aside(session, key)
+        if not _is_known(config):
             run_actions(session)
-            if not session.aside or _is_the_same_without(session, key):
-                return session
-            session = open_session(snapshot, config, memo=memo)
+            return session
+        own = session.tables.rows[key]
+        _set_aside(session, own)
         run_actions(session)
+        if wants_reason and not _has_own_reason(session, own):
+            alike = frozenset(role.shape.index for role in own.roles)
+            session = open_session(snapshot, config, memo=memo)
+            _set_aside(session, own, but=alike)
+            run_actions(session)
+        if session.aside and _has_made_room(session):
+            session = open_session(snapshot, config, memo=memo)
+            run_actions(session)
     return session
+
+
+def starts(session: Session, key: str) -> bool:
+    """Return whether a job of a session that has run starts in it."""
+    return any(
+        entry.job.key == key and entry.kind is EntryKind.PLACE and session.is_job_ready(entry.job)
+        for entry in session.journal
+    )
 
 
 def _is_known(config: Config) -> bool:
@@ -63,32 +95,39 @@ def _is_known(config: Config) -> bool:
     )
 
 
-def _set_aside(session: Session, key: str) -> None:
-    """Take the bystanders out of the session's groups."""
-    own = session.tables.rows[key].signature
+def _set_aside(session: Session, own: JobRow, *, but: frozenset[int] = frozenset()) -> None:
+    """Take the bystanders out of the session's groups, but for those of some shapes."""
     judge = _Judge(session)
     left: list[Group] = []
     for group in session.groups:
         row = group.rows[0]
-        if row.signature != own and judge.stands_by(row):
+        if row.signature == own.signature or any(r.shape.index in but for r in row.roles):
+            left.append(group)
+        elif judge.stands_by(row):
             session.aside.append(group)
         else:
             left.append(group)
     session.groups = left
 
 
-def _is_the_same_without(session: Session, key: str) -> bool:
-    """Return whether the bystanders that were left out would have changed nothing.
+def _has_made_room(session: Session) -> bool:
+    """Return whether somebody was evicted or promised room; then bystanders may get some too."""
+    return session.has_made_room or any(e.kind is not EntryKind.PLACE for e in session.journal)
 
-    Reasons are remembered by shape: once something has started, what a bystander of the job's
-    shape was told before counts for the job too.
+
+def _has_own_reason(session: Session, own: JobRow) -> bool:
+    """Return whether a job is told nothing that depends on a bystander's having been told before.
+
+    Reasons are remembered by shape. For want of room all jobs of a shape are told the same as long
+    as nothing starts; but who is refused by a limit may be told of an earlier one's want of room.
     """
-    if session.has_made_room or any(e.kind is not EntryKind.PLACE for e in session.journal):
-        return False
-    if not session.journal or key in session.served:
+    mine = {role.shape.index for role in own.roles}
+    if all(role.shape.index not in mine for g in session.aside for role in g.rows[0].roles):
         return True
-    own = {role.shape.index for role in session.tables.rows[key].roles}
-    return all(role.shape.index not in own for g in session.aside for role in g.rows[0].roles)
+    reason = next((g.reason for g in session.groups if own in g.left()), None)
+    if reason is None and own.job.key in session.served:
+        return not session.jobs[own.job.key].pending_count
+    return not session.journal and reason is not None and reason.code in FOR_WANT_OF_ROOM
 
 
 class _Judge:
@@ -132,17 +171,9 @@ class _Judge:
             return False
         if self._counts_admissions and job.phase is GangPhase.PENDING:
             return False
-        if self._has_room(row) and not self._is_refused(row):
+        if _fills(row, self._places) and not self._is_refused(row):
             return False
         return not (self._is_overdue(row) or self._may_evict(row, queue))
-
-    def _has_room(self, row: JobRow) -> bool:
-        """Return whether nodes have room for the gang's lack, or a task of some role."""
-        if len(row.roles) > 1:
-            return any(r.pending and self._places.get(r.shape.index) for r in row.roles)
-        role = row.roles[0]
-        have = row.held_count + role.done + len(role.promised)
-        return self._places.get(role.shape.index, 0) >= max(1, row.min_available - have)
 
     def _is_refused(self, row: JobRow) -> bool:
         """Return whether a limit keeps the job out even if its queue may borrow."""
@@ -194,6 +225,21 @@ class _Judge:
         return job is not None and any(
             all(gate(job, role) for gate in gates) for role in job.roles if role.pending
         )
+
+
+def has_room(session: Session, row: JobRow) -> bool:
+    """Return whether nodes have room for what a job lacks, whoever else may come first."""
+    shapes = {role.shape.index: role.shape for role in row.roles if role.pending}
+    return _fills(row, _places(session, shapes.values()))
+
+
+def _fills(row: JobRow, places: Mapping[int, int]) -> bool:
+    """Return whether there are places for the gang's lack, or for a task of some role."""
+    if len(row.roles) > 1:
+        return any(role.pending and places.get(role.shape.index) for role in row.roles)
+    role = row.roles[0]
+    have = row.held_count + role.done + len(role.promised)
+    return places.get(role.shape.index, 0) >= max(1, row.min_available - have)
 
 
 def _places(session: Session, shapes: Iterable[Shape]) -> dict[int, int]:

@@ -1,24 +1,27 @@
 """The smallest change of one thing with which a waiting job would start now.
 
-Each change is tried on what the cycle left, which is cheap, and then proven: the whole cycle is
-planned again on the changed snapshot, and only what starts the job there is named.
+Each change is tried on what the cycle left, which is cheap, and then proven: what bears on the job
+is planned again with the change made, and only what starts the job there is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import islice
 
 import numpy as np
 
 from scheduling.engine.actions.evicting import Search
 from scheduling.engine.actions.failures import standing_reason
 from scheduling.engine.actions.serving import place_job
-from scheduling.engine.actions.victims import gather
-from scheduling.engine.cycle import close, plan, run
+from scheduling.engine.actions.victims import Held, gather
+from scheduling.engine.amended import amended
+from scheduling.engine.bystanders import ask_about, has_room, run_about, starts
+from scheduling.engine.cycle import close
 from scheduling.engine.explain import Ladder, ladder_of
-from scheduling.engine.journal import Claim, EntryKind, Statement, Unit
+from scheduling.engine.journal import Claim, Entry, EntryKind, Statement, Unit
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM
 from scheduling.engine.tables import Memo
@@ -29,15 +32,28 @@ from scheduling.engine.types import (
     Reason,
     Role,
     Snapshot,
+    Task,
     TopologyMode,
 )
-from scheduling.engine.views import JobView
+from scheduling.engine.views import JobView, QueueView
 
 CANDIDATES = 32
 """Nodes that are looked at for holds to wait for: those that lack least."""
 
+HOLDERS = 500
+"""Jobs of a full queue that are looked at where none of them is on those nodes."""
+
 QUEUES = 5
 """Other queues that are tried: those with the smallest part of their share in use."""
+
+TRIES = 8
+"""Lower minimums that are tried one by one, from the highest for which there is room."""
+
+FEW = 16
+"""Jobs that hold something, up to which the end of each one is tried."""
+
+ROUNDS = 4
+"""How often holds are added because jobs that come first would take what the others leave."""
 
 
 class ChangeKind(StrEnum):
@@ -73,12 +89,12 @@ def smallest_changes(
     """Return changes each of which alone starts the job in the next plan; at most `most`.
 
     In the order of `ChangeKind`, one of a kind. None if the job starts anyway, or if no single
-    change would start it. `queues` are those that may be proposed; None: all. Costs one cycle,
-    and one more for each change that is proven.
+    change would start it. `queues` are those that may be proposed; None: all.
     Raises: KeyError if the snapshot has no such job.
     """
-    session = run(snapshot, config, memo=memo)
-    return _changes(session, job_key, memo=memo, queues=queues, most=most)
+    memo = memo or Memo()
+    session = ask_about(snapshot, config, job_key, memo=memo)
+    return _Remedies(session, job_key, memo).found(queues, most)
 
 
 def why(
@@ -94,49 +110,27 @@ def why(
 
     Raises: KeyError if the snapshot has no such job.
     """
-    session = run(snapshot, config, memo=memo)
+    memo = memo or Memo()
+    session = ask_about(snapshot, config, job_key, memo=memo)
     ladder = ladder_of(session, close(session), job_key)
-    return ladder, _changes(session, job_key, memo=memo, queues=queues, most=most)
-
-
-def _changes(
-    session: Session,
-    job_key: str,
-    *,
-    memo: Memo | None,
-    queues: Collection[str] | None,
-    most: int,
-) -> tuple[Change, ...]:
-    """Return what `smallest_changes` does; the session has run and is used up."""
-    row = session.tables.rows[job_key]
-    if any(e.job.key == job_key and e.kind is not EntryKind.EVICT for e in session.journal):
-        return ()
-    if not row.pending_count or not row.job.is_runnable:
-        return ()
-    found: dict[ChangeKind, Change] = {}
-    session.may_borrow = True
-    proposals = list(_proposals(session, row.job, queues))
-    for change in proposals:
-        if len(found) >= most:
-            break
-        if change.kind in found:
-            continue
-        changed = apply_change(session.snapshot, job_key, change)
-        if any(b.job == job_key for b in plan(changed, session.config, memo=memo).binds):
-            found[change.kind] = change
-    return tuple(found.values())
+    return ladder, _Remedies(session, job_key, memo).found(queues, most)
 
 
 def apply_change(snapshot: Snapshot, job_key: str, change: Change) -> Snapshot:
     """Return the snapshot with a change made."""
     if change.kind is ChangeKind.WAIT_FOR:
-        listed = change.params["jobs"]
-        ended = set(listed) if isinstance(listed, (list, tuple)) else set()
+        ended = _ended(change)
         return replace(snapshot, jobs=tuple(j for j in snapshot.jobs if j.key not in ended))
     return replace(
         snapshot,
         jobs=tuple(_changed(j, change) if j.key == job_key else j for j in snapshot.jobs),
     )
+
+
+def _ended(change: Change) -> frozenset[str]:
+    """Return the jobs that a change waits for."""
+    listed = change.params["jobs"]
+    return frozenset(listed) if isinstance(listed, (list, tuple)) else frozenset()
 
 
 def _changed(job: Job, change: Change) -> Job:
@@ -181,23 +175,137 @@ def _without(job: Job, role_name: str, constraint: str, key: str) -> Job:
     return replace(job, roles=tuple(relaxed(role) for role in job.roles))
 
 
+class _Remedies:
+    """The changes of one job: proposed by what the cycle left, and proven by a cycle each."""
+
+    def __init__(self, session: Session, key: str, memo: Memo) -> None:
+        """Take over a session in which has run what bears on the job."""
+        self.session = session
+        self.row = session.tables.rows[key]
+        self.job = self.row.job
+        self.memo = memo
+        self._nothing_else_starts = not session.journal and key not in session.kept
+        """Then what does not fit what is left cannot start: nothing was taken from it."""
+
+    def found(self, queues: Collection[str] | None, most: int) -> tuple[Change, ...]:
+        """Return what `smallest_changes` does."""
+        is_served = any(
+            entry.job.key == self.job.key and entry.kind is not EntryKind.EVICT
+            for entry in self.session.journal
+        )
+        if is_served or not self.row.pending_count or not self.job.is_runnable:
+            return ()
+        self.session.may_borrow = True
+        found: list[Change] = []
+        for proposals in (
+            self._possible(_other_queues(self.session, self.job, queues)),
+            self._possible(_constraints(self.job)),
+            self._minimums(),
+            self._waits(),
+        ):
+            if len(found) < most:
+                found += list(islice(filter(self._is_proven, proposals), 1))
+        return tuple(found)
+
+    def _is_proven(self, change: Change) -> bool:
+        """Return whether the job starts in the cycle that would run now with the change made."""
+        gone, new = _exchanged(self.session, self.job, change)
+        with amended(self.session.tables, gone=gone, new=new):
+            return starts(self._planned(), self.job.key)
+
+    def _planned(self) -> Session:
+        session = self.session
+        return run_about(
+            session.snapshot, session.config, self.job.key, memo=self.memo, wants_reason=False
+        )
+
+    def _possible(self, changes: Iterable[Change]) -> list[Change]:
+        """Return the changes that might start the job, those that fit what is left first."""
+        jobs = [(change, _changed(self.job, change)) for change in changes]
+        fitting = [change for change, job in jobs if _fits(self.session, job)]
+        if self._nothing_else_starts:
+            return fitting
+        roomy = [change for change, job in jobs if self._has_room(job)]
+        return fitting + [change for change in roomy if change not in fitting]
+
+    def _minimums(self) -> Iterator[Change]:
+        """Yield lower minimums that might start the job, the highest first."""
+        roles = self.job.roles
+        was = max(self.job.min_available, sum(role.min_available for role in roles))
+        least = 1 if len(roles) == 1 else max(1, sum(role.min_available for role in roles))
+
+        def might_do(count: int) -> bool:
+            job = _with_min(self.job, count)
+            return _fits(self.session, job) if self._nothing_else_starts else self._has_room(job)
+
+        for count in _descending(might_do, least, was - 1):
+            yield Change(ChangeKind.LOWER_MIN, {"min_available": count, "was": was})
+
+    def _has_room(self, job: Job) -> bool:
+        return has_room(self.session, self.session.tables.read(job))
+
+    def _waits(self) -> Iterator[Change]:
+        """Yield the fewest holds whose end makes room, and more if others would take that.
+
+        Among few jobs also the end of each one: room is not all that one may stand in the way of.
+        """
+        gone: dict[str, list[Held]] = {}
+        session = self.session
+        for _ in range(ROUNDS):
+            session.may_borrow = True
+            entries = _holds_in_the_way(session, self.job)
+            if not entries:
+                break
+            for entry in entries:
+                gone.setdefault(entry.job.key, []).append((entry.role, entry.task, entry.node))
+            yield _wait_for(self.session, gone)
+            with amended(self.session.tables, gone=[self._job(key) for key in gone]):
+                session = self._planned()
+        holders = [rows for rows in self.session.tables.holders.values() if rows]
+        if sum(map(len, holders)) <= FEW:
+            for key in sorted(key for rows in holders for key in rows if key != self.job.key):
+                view = self.session.view(key)
+                if view is not None:
+                    yield _wait_for(self.session, {key: self.session.held_tasks(view)})
+
+    def _job(self, key: str) -> Job:
+        return self.session.tables.rows[key].job
+
+
+def _wait_for(session: Session, gone: Mapping[str, Sequence[Held]]) -> Change:
+    ends = [
+        _end_of(session.tables.rows[key].job, task)
+        for key, held in gone.items()
+        for _, task, _ in held
+    ]
+    known = [end for end in ends if end is not None]
+    return Change(
+        ChangeKind.WAIT_FOR,
+        {
+            "jobs": sorted(gone),
+            "tasks": len(ends),
+            "until": max(known) if len(known) == len(ends) else None,
+        },
+    )
+
+
+def _end_of(job: Job, task: Task) -> float | None:
+    """Return when a hold ends at the latest, None where that is unknown."""
+    if task.started_at is None or job.time_limit_seconds is None:
+        return None
+    return task.started_at + job.time_limit_seconds
+
+
+def _exchanged(
+    session: Session, job: Job, change: Change
+) -> tuple[tuple[Job, ...], tuple[Job, ...]]:
+    """Return the jobs that a change takes out of the tables, and those that come instead."""
+    if change.kind is ChangeKind.WAIT_FOR:
+        return tuple(session.tables.rows[key].job for key in _ended(change)), ()
+    return (job,), (_changed(job, change),)
+
+
 # -- proposals -------------------------------------------------------------------------------------
-
-
-def _proposals(session: Session, job: Job, queues: Collection[str] | None) -> Iterator[Change]:
-    """Yield the changes with which the job fits into what the cycle left."""
-    for change in _other_queues(session, job, queues):
-        if _fits(session, _changed(job, change)):
-            yield change
-    for change in _constraints(job):
-        if _fits(session, _changed(job, change)):
-            yield change
-    lower = _lower_min(session, job)
-    if lower is not None:
-        yield lower
-    wait = _waits(session, job)
-    if wait is not None:
-        yield wait
 
 
 def _fits(session: Session, job: Job) -> bool:
@@ -248,20 +356,23 @@ def _constraints(job: Job) -> Iterator[Change]:
         yield Change(ChangeKind.DROP_CONSTRAINT, {"role": "", "constraint": "topology", "key": ""})
 
 
-def _lower_min(session: Session, job: Job) -> Change | None:
-    """Return the highest minimum that fits, by bisection."""
-    was = max(job.min_available, sum(role.min_available for role in job.roles))
-    least = 1 if len(job.roles) == 1 else max(1, sum(r.min_available for r in job.roles))
-    if was <= least or not _fits(session, _with_min(job, least)):
-        return None
-    low, high = least, was - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if _fits(session, _with_min(job, middle)):
-            low = middle
+def _descending(holds: Callable[[int], bool], low: int, high: int) -> Iterator[int]:
+    """Yield the numbers from high to low of which something holds that holds of all below one.
+
+    Once that one is found by bisection, at most `TRIES` of them.
+    """
+    if low > high or not holds(low):
+        return
+    first = low
+    while first < high:
+        middle = (first + high + 1) // 2
+        if holds(middle):
+            first = middle
         else:
             high = middle - 1
-    return Change(ChangeKind.LOWER_MIN, {"min_available": low, "was": was})
+    yield from range(first, max(low, first - TRIES + 1) - 1, -1)
+    if first - TRIES >= low:
+        yield low
 
 
 class _Wait(Search):
@@ -276,11 +387,11 @@ class _Wait(Search):
         return Unit(view, tuple(held), is_whole=True) if held and view is not self.job else None
 
 
-def _waits(session: Session, job: Job) -> Change | None:
-    """Return the fewest holds whose end makes room for the job."""
+def _holds_in_the_way(session: Session, job: Job) -> list[Entry]:
+    """Return the fewest holds whose end makes room for the job in what a cycle left."""
     view = session.view(job.key)
     if view is None or view.is_shaped or standing_reason(session, view) is not None:
-        return None
+        return []
     keys = _around(session, view)
     victims = gather(session, keys, claimant=view.queue, is_anyone=True)
     statement = Statement(session)
@@ -288,21 +399,7 @@ def _waits(session: Session, job: Job) -> Change | None:
     stands = search.run(lambda _: True)
     gone = [e for e in statement.commit() if e.kind is EntryKind.EVICT] if stands else []
     statement.rollback()
-    if not gone:
-        return None
-    ends = [
-        e.task.started_at + e.job.job.time_limit_seconds
-        for e in gone
-        if e.task.started_at is not None and e.job.job.time_limit_seconds is not None
-    ]
-    return Change(
-        ChangeKind.WAIT_FOR,
-        {
-            "jobs": sorted({e.job.key for e in gone}),
-            "tasks": len(gone),
-            "until": max(ends) if len(ends) == len(gone) else None,
-        },
-    )
+    return gone
 
 
 def _around(session: Session, view: JobView) -> set[str]:
@@ -326,12 +423,15 @@ def _around(session: Session, view: JobView) -> set[str]:
             if could[node]:
                 keys.update(session.tables.rows_by_node.get(int(node), ()))
     limited = session.queues.get(str(refused.params.get("queue"))) if refused is not None else None
-    if limited is None:
-        return keys
-    inside = {
-        key
+    return keys if limited is None else _inside(session, limited, keys)
+
+
+def _inside(session: Session, limited: QueueView, keys: set[str]) -> set[str]:
+    """Return those of the jobs that hold something of a queue; others of it if there are none."""
+    inside = [
+        rows
         for name, rows in session.tables.holders.items()
         if (queue := session.queues.get(name)) is not None and limited in queue.path
-        for key in rows
-    }
-    return keys & inside or inside
+    ]
+    here = {key for rows in inside for key in keys & rows.keys()}
+    return here or set(islice((key for rows in inside for key in sorted(rows)), HOLDERS))

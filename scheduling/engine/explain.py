@@ -9,13 +9,13 @@ from enum import StrEnum
 
 from scheduling.engine.actions.failures import missing_request, node_histogram
 from scheduling.engine.amended import amended, prepare_for
-from scheduling.engine.bystanders import run_about
+from scheduling.engine.bystanders import ask_about, run_about
 from scheduling.engine.cycle import close
 from scheduling.engine.reasons import RUNGS, ReasonCode
 from scheduling.engine.rows import JobRow
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import UNLIMITED
-from scheduling.engine.tables import Memo, prepare
+from scheduling.engine.tables import Memo
 from scheduling.engine.types import (
     Binding,
     Config,
@@ -75,9 +75,7 @@ def explain(
     Raises: KeyError if the snapshot has no such job.
     """
     memo = memo or Memo()
-    if job_key not in prepare(snapshot, memo).rows:
-        raise KeyError(job_key)
-    session = run_about(snapshot, config, job_key, memo=memo)
+    session = ask_about(snapshot, config, job_key, memo=memo)
     return ladder_of(session, close(session), job_key)
 
 

@@ -42,7 +42,8 @@ class Misses:
         ask = _ask(job)
         if ask is None:
             return None
-        return self._by_shape.get(ask) or self._by_queue.get((job.queue.name, *ask))
+        reason = self._by_shape.get(ask) or self._by_queue.get((job.queue.name, *ask))
+        return reason if reason is None else _told_of(reason, job)
 
     def note(self, job: JobView, reason: Reason) -> None:
         """Remember a failure."""
@@ -53,6 +54,16 @@ class Misses:
             self._by_shape[ask] = reason
         else:
             self._by_queue[(job.queue.name, *ask)] = reason
+
+
+def _told_of(reason: Reason, job: JobView) -> Reason:
+    """Return a reason that was told of an equal ask with what is the job's own in it."""
+    params = reason.params
+    if "role" not in params:
+        return reason
+    own = {"role": job.roles[0].name, "min_available": job.min_available, "running": job.ready}
+    changed = {name: own[name] for name in own if params.get(name, own[name]) != own[name]}
+    return Reason(reason.code, {**params, **changed}) if changed else reason
 
 
 def _ask(job: JobView) -> tuple[int, int] | None:

@@ -49,7 +49,7 @@ def days(snapshot: Snapshot) -> Iterator[Snapshot]:
     yield snapshot
 
 
-@examples(6)
+@examples(4)
 @given(crowds())
 def test_explain_says_what_the_next_plan_says(snapshot: Snapshot) -> None:
     """Of every waiting job: the same rungs, numbers and starts, asked one after the other."""
@@ -73,7 +73,7 @@ def asked(snapshot: Snapshot, job: Job) -> Fit:
     return Fit(bool(binds), promised, binds, ladder_of(session, decided, job.key))
 
 
-@examples(6)
+@examples(4)
 @given(crowds(), st.data())
 def test_fits_says_what_the_next_plan_would_do(snapshot: Snapshot, data: st.DataObject) -> None:
     """Of a job that is submitted to any queue, which leaves no trace: the next answer is right."""

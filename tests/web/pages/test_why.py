@@ -14,8 +14,7 @@ from scheduling.domain import forecasts
 from scheduling.domain.clock import database_now
 from scheduling.domain.queries import explain
 from scheduling.domain.wording import sentence
-from scheduling.engine import changes, cycle
-from scheduling.engine import explain as engine_explain
+from scheduling.engine import bystanders, cycle
 from scheduling.engine.session import Session
 from scheduling.engine.types import Snapshot
 from scheduling.models import Job, PastReason, StartForecast
@@ -51,30 +50,30 @@ def waiting(site: Site) -> Job:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[Snapshot]:
     """Return the snapshots of which cycles were run since."""
     seen: list[Snapshot] = []
-    run = cycle.run
+    opened = cycle.open_session
 
     def counted(snapshot: Snapshot, *args: object, **kwargs: object) -> Session:
         seen.append(snapshot)
-        return run(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
+        return opened(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
 
-    for module in (cycle, changes, engine_explain):
-        monkeypatch.setattr(module, "run", counted)
+    for module in (cycle, bystanders):
+        monkeypatch.setattr(module, "open_session", counted)
     return seen
 
 
 @pytest.fixture
 def poison(site: Site, monkeypatch: pytest.MonkeyPatch) -> Job:
     """Charlie's job makes every cycle raise that sees it."""
-    run = cycle.run
+    opened = cycle.open_session
     key = str(site.charlies.id)
 
     def failing(snapshot: Snapshot, *args: object, **kwargs: object) -> Session:
         if any(job.key == key for job in snapshot.jobs):
             raise KeyError("a bug")
-        return run(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
+        return opened(snapshot, *args, **kwargs)  # type: ignore[arg-type]  # passed through
 
-    for module in (cycle, changes, engine_explain):
-        monkeypatch.setattr(module, "run", failing)
+    for module in (cycle, bystanders):
+        monkeypatch.setattr(module, "open_session", failing)
     return site.charlies
 
 
