@@ -137,7 +137,7 @@ def _role(role: dict[str, Any], path: str, position: int, findings: Findings) ->
     if isinstance(resources, dict):
         role["resources"] = {
             name: read_amount(name, value, f"{path}.resources.{name}", findings)
-            if isinstance(value, str) and not value.isdecimal()
+            if isinstance(value, str)
             else value
             for name, value in resources.items()
         }

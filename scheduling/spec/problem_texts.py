@@ -161,6 +161,8 @@ PROBLEM_TEXTS: Mapping[str, str] = {
     "task_min_not_partition_product": _('The least number of groups makes {product} tasks, but role "{role}" says {min_available}.'),
     "cpu_not_integer": _('The NUMA policy {policy} needs whole CPUs, "{container}" asks for {cpu}.'),
     "request_above_limit": _("The request of {resource} ({request}) is above its limit ({limit})."),
+    "resource_has_field": _("Ask for {resource} with the field {field}, not under resources."),
+    "resource_not_whole": _('There is no part of {resource}, and {amount} is asked for; write "1" in quotes for one: a bare number is thousandths.'),
     "pod_resources_below_containers": _("The pod asks for {request} of {resource}, its containers together for {sum}."),
     "gpu_fraction_above_one": _("{gpus} GPUs are not possible: ask for a part of one GPU, or for whole ones."),
     "secret_path": _('"{path}" leaves the folder of secrets; use a path without "..".'),

@@ -22,6 +22,7 @@ from scheduling.lifecycle.events import (
 )
 from scheduling.spec import job_plugins, start_order
 from scheduling.spec.job_spec import (
+    GPU_RESOURCE,
     JobSpec,
     NetworkTopology,
     PolicySpec,
@@ -32,7 +33,7 @@ from scheduling.spec.job_spec import (
 from scheduling.spec.limits import DEFAULT_LIMITS, Limits
 from scheduling.spec.pod_template import container_amounts
 from scheduling.spec.problems import Note, Param, Problem
-from scheduling.spec.reader import Findings, MapReader
+from scheduling.spec.reader import Findings, MapReader, counts_in_bytes
 
 DNS_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -43,6 +44,8 @@ _LARGEST_NUMBER = 2**31 - 1
 _LARGEST_PORT = 65_535
 _MOST_SECRETS = 64
 _WHOLE = 1000
+_FIELDS = {"cpu": "cpu", "memory": "memory", GPU_RESOURCE: "gpu"}
+"""Resource -> the field of a role that asks for it."""
 """A whole device or core in thousandths."""
 
 
@@ -416,6 +419,8 @@ def _process(role: RoleSpec, path: str) -> Iterator[Problem]:
 
 
 def _amounts(role: RoleSpec, path: str) -> Iterator[Problem]:
+    if role.template is None:
+        yield from _other_resources(role, f"{path}.resources")
     if role.gpu_milli > _WHOLE and role.gpu_milli % _WHOLE:
         params: dict[str, Param] = {"gpus": f"{role.gpu_milli / _WHOLE:g}"}
         yield Problem(f"{path}.gpu_milli", "gpu_fraction_above_one", params)
@@ -427,6 +432,17 @@ def _amounts(role: RoleSpec, path: str) -> Iterator[Problem]:
             yield Problem(f"{path}.{name}_{unit}", "request_above_limit", params)
     if role.topology_policy is not TopologyPolicy.NONE and role.template is None:
         yield from _whole_cpus(role.topology_policy, role.cpu_milli, role.name, f"{path}.cpu_milli")
+
+
+def _other_resources(role: RoleSpec, path: str) -> Iterator[Problem]:
+    """What has a field of its own is asked for there; of all else there are only whole units."""
+    for name, amount in role.resources.items():
+        if name in _FIELDS:
+            params: dict[str, Param] = {"resource": name, "field": _FIELDS[name]}
+            yield Problem(f"{path}.{name}", "resource_has_field", params)
+        elif amount % _WHOLE and not counts_in_bytes(name):
+            params = {"resource": name, "amount": f"{amount / _WHOLE:g}"}
+            yield Problem(f"{path}.{name}", "resource_not_whole", params)
 
 
 def _whole_cpus(policy: str, cpu_milli: int, container: str, path: str) -> Iterator[Problem]:

@@ -69,7 +69,7 @@ roles:
     cpu: 1.5
     memory: 2Gi
     gpu: 0.5
-    resources: {example.com/disk: 2}
+    resources: {example.com/disk: "2", ephemeral-storage: 1500}
     env: {A: 1, B: true}
     ports: [80, 443]
   - {name: b, command: x, depends_on: a}
@@ -83,6 +83,7 @@ roles:
     assert spec.policies[0].events == (PolicyEvent.POD_FAILED,)
     assert role.command == ("/bin/sh", "-c", "python a.py")
     assert (role.cpu_milli, role.memory_bytes, role.gpu_milli) == (1500, 2 * 1024**3, 500)
+    assert role.resources == {"example.com/disk": 2000, "ephemeral-storage": 1500}
     assert role.env == {"A": "1", "B": "true"}
     assert [port.number for port in role.ports] == [80, 443]
     assert spec.roles[1].depends_on is not None

@@ -37,7 +37,9 @@ roles: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "cpu_milli": st.integers(0, 10**6),
         "memory_bytes": st.integers(0, 2**50),
         "gpu_milli": st.sampled_from([0, 250, 1000, 8000]),
-        "resources": st.dictionaries(st.sampled_from(["a.b/c", "d.e/f"]), st.integers(1, 10**6)),
+        "resources": st.dictionaries(
+            st.sampled_from(["a.b/c", "d.e/f"]), st.integers(1, 10**3).map(lambda n: n * 1000)
+        ),
         "node_selector": text_maps,
         "ports": st.lists(st.fixed_dictionaries({"number": st.integers(1, 65535)}), max_size=2),
         "restart_policy": st.sampled_from(["Never", "OnFailure", "Always"]),
