@@ -22,6 +22,7 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from scheduling.domain import holds, leases, ports
+from scheduling.domain.bare_rows import tasks_by_id
 from scheduling.domain.bulk_rows import copy_rows, next_ids, notify_each
 from scheduling.domain.job_work import JobWork
 from scheduling.domain.plan_room import NodeRoom, QueueRoom, total_of
@@ -160,7 +161,7 @@ class _Apply:
         self.phases = phases
         works = {work.job.id: work for work in self.batch.lock(sorted(jobs))}
         tasks = {int(bind.task) for bind in binds} | {int(one.task) for one in evictions}
-        rows = Task.objects.in_bulk(tasks)
+        rows = tasks_by_id(tasks)
         self._evict(works, rows, evictions)
         self._bind(works, rows, binds)
         self.batch.flush()
