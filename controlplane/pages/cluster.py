@@ -13,13 +13,14 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_POST
 
 from controlplane.charts import slot_groups
+from controlplane.forms.nodes import MarksForm
 from controlplane.pages.fragments import map_context
 from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
 from controlplane.pages.node_detail import node_context
-from scheduling.domain import nodes
+from scheduling.domain import node_marks, nodes
 from scheduling.domain.queries import cluster as cluster_queries
-from scheduling.models import Node
+from scheduling.models import Cluster, Node
 from tenants.domain.access import Verb, may, require
 from tenants.domain.errors import Conflict, Invalid, Problem
 
@@ -55,13 +56,49 @@ def node(request: PageRequest, name: str) -> HttpResponse:
     """Show one node: what it has, what runs there, what was measured."""
     cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
     require(request.actor, Verb.NODE_READ, None, what="node")
-    found = cluster_queries.load_node(cluster, name)
+    return _show_node(request, cluster, cluster_queries.load_node(cluster, name))
+
+
+def _show_node(
+    request: PageRequest,
+    cluster: Cluster,
+    found: Node,
+    typed: dict[str, object] | None = None,
+    status: int = 200,
+) -> HttpResponse:
     context = {
         "cluster": cluster,
         "may_administer": may(request.actor, Verb.NODE_ADMIN, None),
         **node_context(request.actor, found, now=now()),
+        "marks": MarksForm.of_node(found),
+        **(typed or {}),
     }
-    return render_page(request, "cluster/node.html", context, section=SECTION)
+    return render_page(request, "cluster/node.html", context, section=SECTION, status=status)
+
+
+@page
+@require_POST
+def node_mark(request: PageRequest, name: str) -> HttpResponse:
+    """Replace the labels and taints of a node; what cannot be is shown beside what was typed."""
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    found = cluster_queries.load_node(cluster, name)
+    form = MarksForm.of_post(request.POST)
+    try:
+        node_marks.edit(
+            actor=request.actor,
+            node_id=found.id,
+            labels=form.read_labels(),
+            taints=form.read_taints(),
+            expected_version=form.version,
+            now=now(),
+            reason=request.POST.get("reason", "")[:500],
+        )
+    except (Conflict, Invalid) as error:
+        form.take(error)
+        status = 422 if isinstance(error, Invalid) else 409
+        return _show_node(request, cluster, found, {"marks": form}, status=status)
+    messages.success(request, _("Saved; the next cycle goes by it."))
+    return HttpResponseRedirect(reverse("pages:node", args=[name]))
 
 
 @page

@@ -96,6 +96,7 @@ urlpatterns = [
     path("cluster/nodes/<str:name>/", cluster.node, name="node"),
     path("cluster/nodes/<str:name>/retire/", retirement.node, name="node_retire"),
     path("cluster/nodes/<str:name>/act/", cluster.node_act, name="node_act"),
+    path("cluster/nodes/<str:name>/marks/", cluster.node_mark, name="node_mark"),
     path("activity/", activity.feed, name="activity"),
     path("activity/export/<str:form>/", activity.export, name="activity_export"),
     path("profile/", profile.profile, name="profile"),

@@ -36,6 +36,10 @@ TEXTS: dict[str, Promise] = {
         "“{name}” is not a tier's name: up to 63 small letters, digits and dashes, like “rack”."
     ),
     "tier_label": _("“{label}” is not the key of a label, such as “topology/rack”."),
+    "label_key": _("“{key}” is not the key of a label, such as “topology/rack”."),
+    "label_value": _("“{value}” is not a label's value: letters, digits, dashes, dots, up to 63."),
+    "taint_effect": _("“{effect}” is no effect of a taint. There are: {known}."),
+    "taint_twice": _("“{key}” stands twice with the same effect."),
     "node_group_name": _("“{name}” is not the name of a group of nodes."),
     "node_group_twice": _("“{name}” is wanted and kept away from; one of both."),
     "tier_repeated": _("“{name}” stands twice; each tier needs its own."),

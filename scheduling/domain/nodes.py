@@ -426,18 +426,18 @@ def drop_commands(attempt_ids: Collection[UUID], node_id: UUID) -> int:
 
 def cordon(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
     """Let nothing new start on the node; what runs goes on."""
-    return _edit(actor, node_id, "node.cordon", now, reason, is_cordoned=True)
+    return edit(actor, node_id, "node.cordon", now, reason, is_cordoned=True)
 
 
 def uncordon(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
     """Let tasks start on the node again."""
-    return _edit(actor, node_id, "node.uncordon", now, reason, is_cordoned=False, is_draining=False)
+    return edit(actor, node_id, "node.uncordon", now, reason, is_cordoned=False, is_draining=False)
 
 
 def drain(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
     """Empty the node: nothing new starts, what runs is evicted with grace."""
     with transaction.atomic():
-        node = _edit(actor, node_id, "node.drain", now, reason, is_cordoned=True, is_draining=True)
+        node = edit(actor, node_id, "node.drain", now, reason, is_cordoned=True, is_draining=True)
         batch = Batch(now=now, actor_label=actor.label)
         live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
         works = batch.lock(sorted(set(live.values_list("job_id", flat=True))))
@@ -464,7 +464,7 @@ def remove(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> N
         if busy:
             name = Node.objects.values_list("name", flat=True).get(id=node_id)
             raise Conflict("node_busy", {"node": name, "attempts": busy})
-        return _edit(
+        return edit(
             actor,
             node_id,
             "node.remove",
@@ -476,14 +476,39 @@ def remove(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> N
         )
 
 
-def _edit(
-    actor: Actor, node_id: UUID, action: str, now: datetime, reason: str, **fields: Any
-) -> Node:
+def require_admin(actor: Actor) -> None:
+    """Refuse who does not administer nodes.
+
+    Raises:
+        Denied, NotFound: they do not.
+    """
     access.require(actor, Verb.NODE_ADMIN, None, what="node")
+
+
+def edit(
+    actor: Actor,
+    node_id: UUID,
+    action: str,
+    now: datetime,
+    reason: str,
+    *,
+    expected_version: int | None = None,
+    **fields: Any,
+) -> Node:
+    """Change fields of a node, with a record, and wake who looks at it.
+
+    Raises:
+        Denied, NotFound: the actor does not administer nodes, or there is none.
+        Conflict: somebody changed it since `expected_version` was read.
+    """
+    require_admin(actor)
     with transaction.atomic():
         node = Node.objects.select_for_update(no_key=True).filter(id=node_id).first()
         if node is None or node.state == NodeState.REMOVED:
             raise NotFound("node")
+        if expected_version is not None and node.version != expected_version:
+            params = {"expected": expected_version, "version": node.version}
+            raise Conflict("version", params, current=node)
         before = {name: getattr(node, name) for name in fields if name != "credential_hash"}
         for name, value in fields.items():
             setattr(node, name, value)

@@ -12,12 +12,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from controlplane.api import pagination, schema
+from controlplane.api import etag, pagination, schema
 from controlplane.api.base import ApiView
 from controlplane.api.choices import choice
-from controlplane.api.fields import ActIn, AmountsField, StrictSerializer
+from controlplane.api.fields import ActIn, AmountsField, ReasonField, StrictSerializer
 from controlplane.api.schema import listing, problems
-from scheduling.domain import nodes
+from scheduling.domain import node_marks, nodes
+from scheduling.domain.node_marks import Taint
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.models import Cluster, CycleRecord, Node
 from scheduling.models.node import NodeState
@@ -80,6 +81,22 @@ class NodeOut(serializers.Serializer[Any]):
         return load.node.taints if self.context["may_read_labels"] else None
 
 
+class TaintField(StrictSerializer):
+    """A taint; its effect is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key = serializers.CharField()
+    value = serializers.CharField(required=False, allow_blank=True, default="")
+    effect = serializers.CharField(required=False, default=node_marks.EFFECTS[0])
+
+
+class NodeIn(StrictSerializer):
+    """What an administrator says of a node; what is left out stays as it is."""
+
+    labels = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False)
+    taints = TaintField(many=True, required=False)
+    reason = ReasonField()
+
+
 class NodeView(ApiView):
     """Base of the views of nodes."""
 
@@ -125,11 +142,37 @@ class NodesView(NodeView):
 class NodeDetailView(NodeView):
     """One node."""
 
+    def reply(self, node: Node) -> Response:
+        """Answer with a node and its entity tag."""
+        return Response(self.written([node])[0], headers={"ETag": etag.tag(node.version)})
+
     @extend_schema(operation_id="nodes_read", responses=problems({200: NodeOut}, 404))
     def get(self, request: Request, node_id: UUID) -> Response:
         """Show one node."""
         del request
-        return Response(self.written([self.load(node_id)])[0])
+        return self.reply(self.load(node_id))
+
+    @extend_schema(
+        operation_id="nodes_update",
+        request=NodeIn,
+        parameters=[OpenApiParameter("If-Match", str, OpenApiParameter.HEADER, required=True)],
+        responses=problems({200: NodeOut}, 403, 404, 412, 422, 428),
+    )
+    def patch(self, request: Request, node_id: UUID) -> Response:
+        """Replace its labels or taints, as it was seen at the version of If-Match."""
+        self.load(node_id)
+        wanted = self.read(NodeIn)
+        taints = wanted.get("taints")
+        node = node_marks.edit(
+            actor=self.actor,
+            node_id=node_id,
+            labels=wanted.get("labels"),
+            taints=None if taints is None else [Taint(**one) for one in taints],
+            expected_version=etag.required_version(request),
+            now=self.now,
+            reason=wanted["reason"],
+        )
+        return self.reply(node)
 
 
 class NodeActionView(NodeView):

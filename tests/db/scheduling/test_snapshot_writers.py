@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from scheduling.domain import apply_plan, queue_placement, reports
+from scheduling.domain import apply_plan, node_marks, queue_placement, reports
 from scheduling.engine import cycle
 from scheduling.engine.config import parse_config
 from scheduling.models import Cluster, ImageRule, Job, Node, Queue
-from scheduling.spec.job_spec import NetworkTopology, PartitionPolicy
+from scheduling.spec.job_spec import NetworkTopology, PartitionPolicy, Toleration
 from tests.factories.cluster import GIB, Site, TestNode, fresh, make_site, role
 from tests.people import make_queue, make_unit
 from worker.gateway import translation
@@ -280,6 +280,30 @@ def test_a_task_goes_to_the_node_that_holds_its_data(site: Site) -> None:
     site.cycle()
 
     assert places(site, reader) == places(site, of_job) == [holder.name]
+
+
+def test_a_taint_keeps_off_who_does_not_tolerate_it(site: Site) -> None:
+    """Labels and taints that an administrator wrote decide in the next cycle."""
+    lent, other = site.node(), site.node()
+    node_marks.edit(
+        actor=site.admin,
+        node_id=lent.id,
+        labels={"rack": "r1"},
+        taints=[node_marks.Taint("team", "vision")],
+        expected_version=Node.objects.get(id=lent.id).version,
+        now=site.now,
+    )
+
+    plain = site.submit()
+    kept_off = site.submit(role(node_selector={"rack": "r1"}))
+    tolerant = site.submit(
+        role(node_selector={"rack": "r1"}, tolerations=[Toleration(key="team", value="vision")])
+    )
+    site.cycle()
+
+    assert places(site, plain) == [other.name]
+    assert places(site, kept_off) == []
+    assert places(site, tolerant) == [lent.name]
 
 
 BY_IMAGE = """

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from tenants.models import ApiToken, Grant, IdempotencyKey
+from tenants.models import ApiToken, AuditRow, Grant, IdempotencyKey
 from tests.web.api.conftest import As, Site
 
 pytestmark = pytest.mark.django_db
@@ -38,6 +38,52 @@ def test_labels_are_for_managers(site: Site, as_user: As) -> None:
     ]
 
     assert found == [None, site.node.labels]
+
+
+def test_labels_and_taints_are_replaced_as_they_were_seen(site: Site, as_user: As) -> None:
+    """What is given is replaced, the rest stays; who comes second overwrites nothing."""
+    client = as_user(site.people.root)
+    address = f"/api/v1/nodes/{site.node.id}"
+    seen = {"If-Match": client.get(address)["ETag"]}
+    taints = [{"key": "team", "value": "vision"}, {"key": "old", "effect": "PreferNoSchedule"}]
+
+    saved = client.patch(address, {"taints": taints}, format="json", headers=seen)
+    late = client.patch(address, {"labels": {}}, format="json", headers=seen)
+    seen = {"If-Match": saved["ETag"]}
+    again = client.patch(address, {"labels": {"rack": "r1"}}, format="json", headers=seen)
+
+    assert (saved.status_code, late.status_code, again.status_code) == (200, 412, 200)
+    assert again.json()["labels"] == {"rack": "r1"}
+    assert [(one["key"], one["effect"]) for one in again.json()["taints"]] == [
+        ("team", "NoSchedule"),
+        ("old", "PreferNoSchedule"),
+    ]
+    assert AuditRow.objects.filter(action="node.marks").count() == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"labels": {"a b": "x"}}, "labels.a b"),
+        ({"labels": {"rack": "no value!"}}, "labels.rack"),
+        ({"taints": [{"key": "a", "effect": "Never"}]}, "taints[0].effect"),
+        ({"taints": [{"key": "a"}, {"key": "a", "value": "b"}]}, "taints[0]"),
+        ({"labels": {f"l{i}": "x" for i in range(101)}}, "labels"),
+    ],
+)
+def test_marks_that_cannot_be_are_refused(
+    site: Site, as_user: As, body: dict[str, Any], field: str
+) -> None:
+    """Each is named by its place; nothing is changed."""
+    client = as_user(site.people.root)
+    address = f"/api/v1/nodes/{site.node.id}"
+
+    reply = client.patch(
+        address, body, format="json", headers={"If-Match": client.get(address)["ETag"]}
+    )
+
+    assert (reply.status_code, reply.json()["errors"][0]["field"]) == (422, field)
+    assert not AuditRow.objects.filter(action="node.marks").exists()
 
 
 @pytest.mark.parametrize(

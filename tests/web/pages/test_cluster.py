@@ -137,6 +137,32 @@ def test_node_is_cordoned_by_root_alone(site: Site, browse: Browse) -> None:
     assert not Node.objects.get(id=site.node.id).is_cordoned
 
 
+def test_labels_and_taints_are_edited_on_the_nodes_page(site: Site, browse: Browse) -> None:
+    """A line each; what cannot be is told beside what was typed; nobody else finds the form."""
+    client = browse(site.people.root)
+    address = f"/cluster/nodes/{site.node.name}/"
+    taints = "team=vision:NoSchedule\nold:PreferNoSchedule"
+
+    data = {"labels": "rack=r1\nfast", "taints": taints, "version": site.node.version}
+    saved = client.post(f"{address}marks/", data)
+    page = client.get(address).content.decode()
+    data = {"labels": "no label", "taints": "x:Never", "version": site.node.version + 1}
+    refused = client.post(f"{address}marks/", data)
+
+    node = Node.objects.get(id=site.node.id)
+    assert (saved.status_code, refused.status_code) == (302, 422)
+    assert node.labels == {"rack": "r1", "fast": ""}
+    assert [(one["key"], one["value"], one["effect"]) for one in node.taints] == [
+        ("team", "vision", "NoSchedule"),
+        ("old", "", "PreferNoSchedule"),
+    ]
+    assert taints in page
+    assert "“no label” is not the key of a label" in refused.content.decode()
+    assert "“Never” is no effect of a taint" in refused.content.decode()
+    assert "x:Never</textarea>" in refused.content.decode()
+    assert "Save labels and taints" not in browse(site.people.alice).get(address).content.decode()
+
+
 def test_empty_cluster_leads_to_the_join_command(site: Site, browse: Browse) -> None:
     """Without a node Root is led to adding one, and a researcher to the job form."""
     site.node.devices.all().delete()

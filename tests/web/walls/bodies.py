@@ -93,6 +93,7 @@ BODIES: Mapping[tuple[str, str], Body] = {
     ("patch", "api/v1/queues/<uuid:queue_id>"): seen(weight=7),
     ("delete", "api/v1/queues/<uuid:queue_id>"): seen(),
     ("post", "api/v1/queues:preview"): plain(edits=EDITS),
+    ("patch", "api/v1/nodes/<uuid:node_id>"): seen(labels={}),
     ("put", "api/v1/queues/<uuid:queue_id>/placement"): seen(),
     ("patch", "api/v1/queues:tree"): plain(edits=EDITS),
     ("post", "api/v1/quotas"): plain(unit_id="{unit_id}", scope="each_user", limits=LIMITS),
@@ -123,6 +124,7 @@ BODIES: Mapping[tuple[str, str], Body] = {
     ("post", "admin/webhooks/<uuid:webhook_id>/act/"): plain(action="off", version="1"),
     ("post", "changes/<uuid:change_set_id>/act/"): plain(action="validate"),
     ("post", "cluster/nodes/<str:name>/act/"): plain(action="cordon"),
+    ("post", "cluster/nodes/<str:name>/marks/"): plain(labels="rack=r1", version="1"),
     ("post", "jobs/<uuid:job_id>/act/"): plain(action="cancel"),
     ("post", "queues/<path:name>/act/"): plain(action="close", version="1"),
 }

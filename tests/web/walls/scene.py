@@ -41,6 +41,7 @@ OWN_VALUES = {
     ("activity/export/<str:form>/", "form"): "csv",
     ("cluster/nodes/<str:name>/", "name"): "gpu-01",
     ("cluster/nodes/<str:name>/act/", "name"): "gpu-01",
+    ("cluster/nodes/<str:name>/marks/", "name"): "gpu-01",
     ("queues/<path:name>/", "name"): "vision",
     ("queues/<path:name>/act/", "name"): "vision",
     ("queues/<path:name>/retire/", "name"): "vision",
