@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from scheduling.lifecycle import cron
 from scheduling.lifecycle.schedules import (
@@ -34,6 +35,7 @@ from scheduling.spec.schedule_rules import check_schedule
 Case = Mapping[str, Any]
 SLOT_ANNOTATION = "volcano.sh/cronjob-scheduled-timestamp"
 _START = datetime(1970, 1, 1, tzinfo=UTC)
+_ZONE_BEFORE = re.compile(r"(?:CRON_)?TZ=(\S+)\s+")
 
 
 def answer(case: Case) -> dict[str, Any]:
@@ -58,11 +60,12 @@ def answer(case: Case) -> dict[str, Any]:
 def _view(given: Case, changes: Case | None = None) -> ScheduleView:
     stated = {**given["cronjob"], **(changes or {})}
     jobs = given.get("jobs", ())
+    schedule, zone = _with_zone(stated)
     return ScheduleView(
         name=stated.get("name", ""),
-        cron=cron.parse(stated.get("schedule", "")),
+        cron=cron.parse(schedule),
         created_at=read_time(stated.get("created_at")) or _START,
-        zone=ZoneInfo(stated["time_zone"]) if stated.get("time_zone") else UTC,
+        zone=zone,
         concurrency=Concurrency(stated.get("concurrency") or "Allow"),
         is_suspended=bool(stated.get("suspended")),
         starting_deadline_seconds=stated.get("starting_deadline_s"),
@@ -71,6 +74,19 @@ def _view(given: Case, changes: Case | None = None) -> ScheduleView:
         last_scheduled_at=read_time(given.get("last_scheduled_at")),
         active=tuple(job["name"] for job in jobs if job.get("in_active_list")),
     )
+
+
+def _with_zone(stated: Case) -> tuple[str, tzinfo]:
+    """Return schedule and zone; one written before the schedule, as admission refuses it, wins."""
+    schedule = stated.get("schedule", "")
+    before = _ZONE_BEFORE.match(schedule)
+    name = before[1] if before else stated.get("time_zone")
+    if not name:
+        return schedule, UTC
+    try:
+        return _ZONE_BEFORE.sub("", schedule), ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise cron.NotAScheduleError(f"there is no time zone {name!r}") from error
 
 
 def _now(when: Case) -> datetime:

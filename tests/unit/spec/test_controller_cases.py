@@ -158,6 +158,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "cronjob",
+        {"cronjob": {**CRON, "schedule": "TZ=UTC 5 10 * * *", "time_zone": "Asia/Tokyo"}},
+        {"operation": "sync", "now": NOW},
+        {"created": 1, "recheck_in_s": 86400.0},
+    ),
+    (
+        "cronjob",
+        {"cronjob": {**CRON, "time_zone": "no zone"}},
+        {"operation": "sync", "now": NOW},
+        {"error": True, "created": 0},
+    ),
+    (
+        "cronjob",
         {"cronjob": CRON, "jobs": []},
         {"operation": "sync", "now": NOW},
         {"error": False, "created": 1, "recheck_in_s": 300.0, "active": 1},
