@@ -191,12 +191,15 @@ def write_reservations(plan: engine.Plan, snapshot: engine.Snapshot, now: dateti
                 reason=one.reason,
                 created_at=now,
                 expires_at=datetime.fromtimestamp(one.expires_at, tz=UTC),
+                starts_at=None
+                if one.starts_at is None
+                else datetime.fromtimestamp(one.starts_at, tz=UTC),
             )
             for job_id, one in kept.items()
         ),
         update_conflicts=True,
         unique_fields=["job"],
-        update_fields=["amounts_by_node", "reason", "expires_at"],
+        update_fields=["amounts_by_node", "reason", "expires_at", "starts_at"],
     )
 
 

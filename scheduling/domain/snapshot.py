@@ -329,6 +329,7 @@ def _reservations(cluster_id: UUID, now: datetime) -> tuple[engine.Reservation, 
             amounts_by_node=row.amounts_by_node,
             expires_at=row.expires_at.timestamp(),
             reason=row.reason,
+            starts_at=None if row.starts_at is None else row.starts_at.timestamp(),
         )
         for row in rows
     )

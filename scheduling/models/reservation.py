@@ -14,6 +14,8 @@ class Reservation(models.Model):
     reason = models.CharField(max_length=20)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
+    starts_at = models.DateTimeField(null=True, blank=True)
+    """When the job can start at the latest, by the time limits of what runs there; if known."""
 
     def __str__(self) -> str:
         return f"{self.job_id} until {self.expires_at}"

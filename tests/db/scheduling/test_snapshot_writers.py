@@ -12,10 +12,10 @@ import pytest
 from scheduling.domain import apply_plan, node_marks, queue_placement, reports
 from scheduling.engine import cycle
 from scheduling.engine.config import parse_config
-from scheduling.models import Cluster, ImageRule, Job, Node, Queue
+from scheduling.models import Cluster, ImageRule, Job, Node, Queue, Reservation
 from scheduling.spec.job_spec import NetworkTopology, PartitionPolicy, Toleration
 from tests.factories.cluster import GIB, Site, TestNode, fresh, make_site, role
-from tests.people import make_queue, make_unit
+from tests.people import NOW, make_queue, make_unit
 from worker.gateway import translation
 from worker.protocol import RuntimeInfo
 
@@ -95,6 +95,25 @@ def test_an_admission_that_is_renewed_counts_from_then(site: Site) -> None:
 
     assert fresh(stuck).admitted_at == second == site.now - timedelta(seconds=1)
     assert first == site.now - timedelta(seconds=62)
+
+
+def test_who_ends_in_time_uses_room_that_is_kept(site: Site) -> None:
+    """When the job for which room is kept can start is known in later cycles too."""
+    site.node(cpu_milli=4000)
+    site.started(role(cpu_milli=3000), time_limit_seconds=600.0)
+    large = site.submit(role(cpu_milli=3500), sla_waiting_seconds=1.0)
+    site.later(2)
+    site.cycle()
+    kept = Reservation.objects.get(job=large)
+    site.later(1)
+
+    long = site.submit(role(cpu_milli=500), time_limit_seconds=3600.0)
+    short = site.submit(role(cpu_milli=500), time_limit_seconds=60.0)
+    site.cycle()
+
+    assert kept.starts_at == NOW + timedelta(seconds=600)
+    assert Reservation.objects.get(job=large).starts_at == kept.starts_at
+    assert (len(places(site, long)), len(places(site, short))) == (0, 1)
 
 
 # --- what a job says of itself --------------------------------------------------------------------
