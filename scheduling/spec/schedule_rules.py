@@ -57,7 +57,7 @@ def _zone(zone: str | None) -> Iterator[Problem]:
         yield Problem("time_zone", "empty")
     elif zone.lower() == "local":
         yield Problem("time_zone", "local_zone")
-    elif not _ZONE.fullmatch(zone) or ".." in zone:
+    elif not _ZONE.fullmatch(zone) or not {".", ".."}.isdisjoint(zone.split("/")):
         yield Problem("time_zone", "unknown_zone", {"zone": zone[:80]})
     else:
         try:

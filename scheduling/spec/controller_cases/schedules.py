@@ -190,11 +190,12 @@ def _latest_slot(given: Case, when: Case) -> dict[str, Any]:
     if missed is None:
         return {"error": True}
     few = "many" if missed.count > MANY_MISSED else "few"
+    earlier = missed.count - 1  # the latest one is due
     return {
         "error": False,
         "counted_from": write_time(missed.counted_from),
         "latest_slot": write_time(missed.latest),
-        "missed": few if missed.count else "none",
+        "missed": few if earlier > 0 else "none",
     }
 
 

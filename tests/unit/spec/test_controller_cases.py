@@ -158,6 +158,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "cronjob",
+        {"cronjob": CRON},
+        {"operation": "latest-slot", "now": NOW},
+        {"latest_slot": NOW, "missed": "none"},
+    ),
+    (
+        "cronjob",
+        {},
+        {"operation": "create", "schedule": "@daily", "time_zone": "Asia/./Tokyo"},
+        {"faults": [{"field": "time_zone", "keyword": "unknown-zone"}]},
+    ),
+    (
+        "cronjob",
         {"cronjob": {**CRON, "schedule": "TZ=UTC 5 10 * * *", "time_zone": "Asia/Tokyo"}},
         {"operation": "sync", "now": NOW},
         {"created": 1, "recheck_in_s": 86400.0},
