@@ -191,8 +191,9 @@ def why(request: PageRequest, job_id: UUID) -> HttpResponse:
         "is_later": before is not None,
     }
     if header["forecast"] is not None:
+        at = now()
         context["calibration"] = forecasts.calibration(
-            job.queue.cluster_id, since=now() - CALIBRATED
+            job.queue.cluster_id, since=at - CALIBRATED, now=at
         )
     return _render(request, job, "job_why", "jobs/why.html", context, header=header)
 

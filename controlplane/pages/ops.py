@@ -202,10 +202,12 @@ def evictions(request: PageRequest) -> HttpResponse:
 @page
 def starts(request: PageRequest) -> HttpResponse:
     """List the jobs that started in the last hour, those that waited longest first."""
-    jobs = operations.started(request.actor, now=now())
+    clock = now()
+    cluster = cluster_queries.load_cluster(request.GET.get("cluster", ""))
+    jobs = operations.started(request.actor, now=clock)
     told = forecasts.first_told([job.id for job in jobs])
     context = {
         "rows": [(job, told.get(job.id)) for job in jobs],
-        "calibration": forecasts.lately(request.actor),
+        "calibration": forecasts.lately(request.actor, cluster_id=cluster.id, now=clock),
     }
     return render_page(request, "ops/starts.html", context, section=SECTION)

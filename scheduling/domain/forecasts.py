@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Avg
+from django.db.models import Avg, Q
 
 from scheduling.domain.cycles import configuration_of
 from scheduling.domain.queries.explain import WARM
@@ -33,8 +33,8 @@ SAMPLES_OF_AN_OWNER = 100
 MOST_OWNERS = 200
 FEWEST_ALIKE = 3
 """Fewer ended jobs of the same owner and image than this are no sample."""
-OUTCOMES = 300
-"""The newest forecasts of a cluster that are learnt from."""
+LESSONS = 1000
+"""Jobs of a cluster whose first forecast is learnt from."""
 STRETCHED = "stretched"
 """Key in a forecast's basis: by how much p50 and p90 were stretched, if they were."""
 BUDGET_SECONDS = 10.0
@@ -91,11 +91,21 @@ def make(*, cluster_id: UUID, now: datetime) -> int:
 
 
 def _learnt(cluster_id: UUID, now: datetime) -> Calibration:
-    """Return by how much waits are to be stretched, by the newest forecasts as they were played."""
+    """Return by how much waits are to be stretched, by earlier forecasts as they were played.
+
+    Forecasts of one hour are wrong together: so one a job, and of jobs from all over the month.
+    Ids of jobs are random, so those with the highest are an even sample, found by the index.
+    """
     rows = StartForecast.objects.filter(
-        job__queue__cluster_id=cluster_id, made_at__gte=now - REMEMBERED
-    ).order_by("-made_at")
-    return learn((_outcome(row) for row in rows[:OUTCOMES]), now=now.timestamp())
+        Q(started_at__isnull=False)
+        | Q(job__phase=JobPhase.PENDING)
+        | Q(job__finished_at__isnull=False),  # a suspended job does not wait
+        job__queue__cluster_id=cluster_id,
+        made_at__gte=now - REMEMBERED,
+        p90_at__isnull=False,
+    )
+    first = rows.order_by("-job_id", "made_at").distinct("job_id").select_related("job")
+    return learn((_outcome(row) for row in first[:LESSONS]), now=now.timestamp())
 
 
 def _outcome(row: StartForecast) -> Outcome:
@@ -104,8 +114,13 @@ def _outcome(row: StartForecast) -> Outcome:
         row.made_at.timestamp(),
         _unstretched(row.made_at, row.p50_at, p50),
         _unstretched(row.made_at, row.p90_at, p90),
-        None if row.started_at is None else row.started_at.timestamp(),
+        _seconds(row.started_at),
+        _seconds(row.job.finished_at),
     )
+
+
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()
 
 
 def _unstretched(made_at: datetime, at: datetime | None, factor: float) -> float | None:
@@ -113,16 +128,28 @@ def _unstretched(made_at: datetime, at: datetime | None, factor: float) -> float
 
 
 def note_starts(cluster_id: UUID) -> int:
-    """Write into each open forecast when its job did start; return how many came true."""
+    """Write into each open forecast when its job did start; return how many came true.
+
+    A job keeps the time of its first start; of one that was evicted and waited again, the history
+    tells the next.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            UPDATE scheduling_startforecast AS f SET started_at = j.started_at
-            FROM scheduling_job AS j JOIN scheduling_queue AS q ON q.id = j.queue_id
-            WHERE j.id = f.job_id AND q.cluster_id = %s
-              AND f.started_at IS NULL AND j.started_at >= f.made_at
+            UPDATE scheduling_startforecast AS f SET started_at = start.at
+            FROM scheduling_startforecast AS o
+            JOIN scheduling_job AS j ON j.id = o.job_id AND j.started_at IS NOT NULL
+            JOIN scheduling_queue AS q ON q.id = j.queue_id AND q.cluster_id = %s
+            CROSS JOIN LATERAL (
+                SELECT CASE WHEN j.started_at >= o.made_at THEN j.started_at ELSE (
+                    SELECT min(h.at) FROM scheduling_history AS h
+                    WHERE h.job_id = j.id AND h.subject = 'job' AND h.to_state = %s
+                      AND h.at >= o.made_at
+                ) END AS at
+            ) AS start
+            WHERE f.id = o.id AND o.started_at IS NULL AND start.at IS NOT NULL
             """,
-            [cluster_id],
+            [cluster_id, JobPhase.RUNNING.value],
         )
         return int(cursor.rowcount)
 

@@ -3,9 +3,13 @@
 A forecast knows nothing of jobs yet to come, of failures, and of jobs that end early together; so
 it may be wrong in the same way again and again. What came true tells how: the waits that were,
 each divided by the wait that was foretold. Half of these ratios lie below the factor of p50, nine
-in ten below that of p90. A job that still waits counts with the ratio that it has reached by now,
-as one that lies somewhere above (the estimate of Kaplan and Meier): else only short waits would be
-learnt from. Both times are stretched on their own, so the ranges of single jobs stay different.
+in ten below that of p90. A job that still waits, or was withdrawn, counts with the ratio that it
+has reached, as one that lies somewhere above (the estimate of Kaplan and Meier, J. Am. Stat. Assoc.
+53, 1958): else only short waits would be learnt from. Both times are stretched on their own, so the
+ranges of single jobs stay different.
+
+Jobs that wait at one time are wrong together, so many forecasts of one hour teach no more than one:
+whoever calls takes one forecast a job, and jobs from all over a long time.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ class Outcome:
     p50: float | None
     p90: float | None
     started_at: float | None
+    ended_at: float | None = None
+    """When it was withdrawn, if it was before it started: so long it waited at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ def _factor(told: Sequence[tuple[Outcome, float | None]], share: float, now: flo
     for outcome, at in told:
         if at is None:
             continue
-        end = now if outcome.started_at is None else outcome.started_at
+        end = next(at for at in (outcome.started_at, outcome.ended_at, now) if at is not None)
         ratio = (end - outcome.made_at) / max(at - outcome.made_at, SHORTEST_SECONDS)
         ratios.append((ratio, outcome.started_at is None))
     if sum(not waits for _, waits in ratios) < FEWEST:

@@ -22,9 +22,11 @@ class CalibrationOut(serializers.Serializer[Any]):
     """What came true of the newest forecasts of the jobs that you may see."""
 
     count = serializers.IntegerField(
-        help_text=f"Forecasts with both times whose job has started, {forecasts.LATELY} at most."
+        help_text=f"The newest forecasts whose second time has passed, {forecasts.LATELY} at most."
     )
-    by_p50 = serializers.IntegerField(help_text="Of these had started by p50; half are meant to.")
+    by_p50 = serializers.IntegerField(
+        help_text="Jobs of these that had started by p50; half are meant to."
+    )
     by_p90 = serializers.IntegerField(help_text="By p90; nine in ten are meant to.")
 
 
@@ -40,5 +42,5 @@ class CalibrationView(ApiView):
         require(self.actor, Verb.CLUSTER_READ, None, what="cluster")
         if not Cluster.objects.filter(id=cluster_id).exists():
             raise NotFound("cluster")
-        found = forecasts.lately(self.actor, cluster_id=cluster_id)
+        found = forecasts.lately(self.actor, cluster_id=cluster_id, now=self.now)
         return Response(CalibrationOut(found).data)

@@ -37,18 +37,15 @@ class Calibration:
     by_p90: int
 
 
-def calibration(cluster_id: UUID, *, since: datetime) -> Calibration:
+def calibration(cluster_id: UUID, *, since: datetime, now: datetime) -> Calibration:
     """Count what came true of the forecasts made since then; those without a p90 are left out."""
-    return _calibration(_came_true().filter(job__queue__cluster_id=cluster_id, made_at__gte=since))
+    return _calibration(_due(now).filter(job__queue__cluster_id=cluster_id, made_at__gte=since))
 
 
-def lately(actor: Actor, *, cluster_id: UUID | None = None) -> Calibration:
-    """Count the newest `LATELY` forecasts that came true of the jobs that the reader may see."""
-    found = _came_true().filter(
-        job__in=Job.objects.visible_to(access.reads(actor, access.Verb.JOB_READ))
-    )
-    if cluster_id is not None:
-        found = found.filter(job__queue__cluster_id=cluster_id)
+def lately(actor: Actor, *, cluster_id: UUID, now: datetime) -> Calibration:
+    """Count the newest `LATELY` forecasts that are due, of the jobs that the reader may see."""
+    jobs = Job.objects.visible_to(access.reads(actor, access.Verb.JOB_READ))
+    found = _due(now).filter(job__queue__cluster_id=cluster_id, job__in=jobs)
     newest_first = found.order_by("-made_at", "-id").values("id")
     return _calibration(StartForecast.objects.filter(id__in=newest_first[:LATELY]))
 
@@ -59,8 +56,13 @@ def first_told(job_ids: Collection[UUID]) -> dict[UUID, StartForecast]:
     return {row.job_id: row for row in rows.order_by("job_id", "made_at").distinct("job_id")}
 
 
-def _came_true() -> QuerySet[StartForecast]:
-    return StartForecast.objects.filter(started_at__isnull=False, p90_at__isnull=False)
+def _due(now: datetime) -> QuerySet[StartForecast]:
+    """Return the forecasts whose second time has passed, be it that their jobs wait on.
+
+    Counting whoever has started would count quick starts sooner than late ones.
+    """
+    is_known = Q(started_at__isnull=False) | Q(job__phase=JobPhase.PENDING)  # not withdrawn
+    return StartForecast.objects.filter(is_known, p90_at__lte=now)
 
 
 def _calibration(rows: QuerySet[StartForecast]) -> Calibration:

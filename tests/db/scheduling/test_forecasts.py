@@ -9,7 +9,9 @@ import pytest
 from scheduling.domain import forecasts
 from scheduling.domain.queries import forecasts as queries
 from scheduling.models import Job, StartForecast
+from tenants.models import User
 from tests.factories.cluster import Site, fresh, make_site, role
+from tests.factories.demo import make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -111,9 +113,27 @@ def test_what_came_true_is_kept_beside_the_forecast(site: Site) -> None:
 
     row = StartForecast.objects.get(job=waiting)
     assert row.started_at == fresh(waiting).started_at
-    since = site.now - timedelta(days=1)
-    assert queries.calibration(site.cluster.id, since=since) == queries.Calibration(1, 1, 1)
+    at = site.later(100)
+    found = queries.calibration(site.cluster.id, since=at - timedelta(days=1), now=at)
+    assert found == queries.Calibration(1, 1, 1)
     assert queries.newest(fresh(waiting), now=site.now) is None
+
+
+def test_the_start_after_an_eviction_is_what_came_true(site: Site) -> None:
+    """A forecast made of a job that ran before is closed by its next start, not by its first."""
+    site.node()
+    waiting = site.submit(role(cpu_milli=14_000))
+    Job.objects.filter(id=waiting.id).update(started_at=site.now - timedelta(hours=2))
+    row = StartForecast.objects.create(job=waiting, made_at=site.now, p50_at=site.now)
+    before = forecasts.note_starts(site.cluster.id)
+    site.later(60)
+    site.cycle()
+    site.running(*site.live(waiting))
+
+    after = forecasts.note_starts(site.cluster.id)
+
+    row.refresh_from_db()
+    assert (before, after, row.started_at) == (0, 1, site.now)
 
 
 def test_a_stale_forecast_is_not_shown(site: Site) -> None:
@@ -135,23 +155,31 @@ def test_a_cluster_without_waiting_jobs_costs_nothing(site: Site) -> None:
     assert foretell(site) == 0
 
 
+def came_true(site: Site, *, told: float, waited: float, repeated: int = 1) -> None:
+    """Write an ended job for which a start was foretold, and when it did start."""
+    made_at = site.now - timedelta(hours=1)
+    owner = User.objects.get(username="operator")
+    job = make_job(site.queue, owner, "ended", made_at, phase="Completed")
+    StartForecast.objects.bulk_create(
+        StartForecast(
+            job=job,
+            made_at=made_at + timedelta(seconds=again),
+            p50_at=made_at + timedelta(seconds=told),
+            p90_at=made_at + timedelta(seconds=told),
+            basis={forecasts.STRETCHED: [2.0, 1.0]},
+            started_at=made_at + timedelta(seconds=waited),
+        )
+        for again in range(repeated)
+    )
+
+
 def test_waits_are_stretched_by_what_became_of_earlier_forecasts(site: Site) -> None:
     """Twenty jobs waited twice as long as foretold: the next one is told twice the time."""
     site.node()
     after_history(site)
-    running, waiting = whole_node(site)
-    made_at = site.now - timedelta(hours=1)
-    StartForecast.objects.bulk_create(
-        StartForecast(
-            job=running,
-            made_at=made_at,
-            p50_at=made_at + timedelta(seconds=60),
-            p90_at=made_at + timedelta(seconds=60),
-            basis={forecasts.STRETCHED: [2.0, 1.0]},
-            started_at=made_at + timedelta(seconds=60),
-        )
-        for _ in range(20)
-    )
+    _, waiting = whole_node(site)
+    for _ in range(20):
+        came_true(site, told=60, waited=60)
 
     foretell(site)
 
@@ -159,3 +187,17 @@ def test_waits_are_stretched_by_what_became_of_earlier_forecasts(site: Site) -> 
     assert row.p50_at is not None
     assert row.basis[forecasts.STRETCHED] == [2.0, 1.0]
     assert abs(row.p50_at - site.now - timedelta(seconds=400)) <= timedelta(seconds=20)
+
+
+def test_of_each_job_the_first_forecast_is_learnt_from(site: Site) -> None:
+    """One job that was told the time a hundred times, each time wrongly, teaches once."""
+    site.node()
+    after_history(site)
+    _, waiting = whole_node(site)
+    for _ in range(20):
+        came_true(site, told=60, waited=60)
+    came_true(site, told=120, waited=3600, repeated=100)
+
+    foretell(site)
+
+    assert StartForecast.objects.get(job=waiting).basis[forecasts.STRETCHED] == [2.0, 1.0]

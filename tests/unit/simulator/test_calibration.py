@@ -40,6 +40,13 @@ def test_who_still_waits_counts_as_having_waited_longer() -> None:
     assert learn([*more, *waiting], now=1090.0).p50 == 1.5
 
 
+def test_who_was_withdrawn_counts_as_having_waited_until_then() -> None:
+    """Thirty left after 40 s, ages ago: of those that stayed half started within 50 s still."""
+    left = [Outcome(1000.0, 1100.0, 1200.0, None, 1040.0)] * 30
+
+    assert learn([*started(*[50.0] * 20, *[150.0] * 10), *left], now=NOW).p50 == 0.5
+
+
 def test_p90_never_comes_before_p50() -> None:
     """Where the stretched times would cross, both are the later one."""
     found = Calibration(4.0, 1.0, 20).of(TOLD, now=NOW)

@@ -9,7 +9,6 @@ from django.test import Client
 
 from controlplane.templatetags.terrace import clock
 from scheduling.domain.clock import database_now
-from scheduling.domain.forecasts import note_starts
 from scheduling.models import Job, StartForecast
 from scheduling.models.job import JobPhase
 from tenants.models import User
@@ -70,16 +69,21 @@ def test_the_api_gives_the_range(site: Site, browse: Browse) -> None:
     assert client.get(f"/api/v1/jobs/{job.id}").json()["forecast"] is None
 
 
+def started_between(site: Site) -> StartForecast:
+    """Write a forecast of Bob's job, which started between its two times."""
+    job = waiting_with_forecast(site, minutes=(-20, -5))
+    row = StartForecast.objects.get(job=job)
+    started_at = row.made_at - timedelta(minutes=10)
+    StartForecast.objects.update(made_at=row.made_at - timedelta(minutes=30), started_at=started_at)
+    Job.objects.filter(id=job.id).update(phase=JobPhase.RUNNING, started_at=started_at)
+    return row
+
+
 def test_who_started_is_shown_beside_what_was_told(site: Site, browse: Browse) -> None:
     """Operations lists the first range told of a job, and how often such ranges came true."""
-    job = waiting_with_forecast(site, minutes=(-20, 40))
-    row = StartForecast.objects.get(job=job)
-    StartForecast.objects.update(made_at=row.made_at - timedelta(minutes=30))
-    Job.objects.filter(id=job.id).update(phase=JobPhase.RUNNING, started_at=row.made_at)
-    note_starts(site.cluster.id)
-    client = browse(site.people.bob)
+    row = started_between(site)
 
-    page = client.get("/ops/starts/").content.decode()
+    page = browse(site.people.bob).get("/ops/starts/").content.decode()
 
     assert f"{clock(row.p50_at)} to {clock(row.p90_at)}: as told" in page
     assert (
@@ -89,10 +93,18 @@ def test_who_started_is_shown_beside_what_was_told(site: Site, browse: Browse) -
 
 def test_calibration_counts_the_jobs_that_its_reader_may_see(site: Site, browse: Browse) -> None:
     """Bob's job started between its two times; Charlie, of another tenant, sees none."""
-    job = waiting_with_forecast(site, minutes=(-20, 40))
-    StartForecast.objects.update(started_at=StartForecast.objects.get(job=job).made_at)
+    started_between(site)
     path = f"/api/v1/clusters/{site.cluster.id}/forecasts"
 
     told = [browse(who).get(path).json() for who in (site.people.bob, site.people.charlie)]
 
     assert told == [{"count": 1, "by_p50": 0, "by_p90": 1}, {"count": 0, "by_p50": 0, "by_p90": 0}]
+
+
+def test_who_waits_beyond_both_times_counts_as_missed(site: Site, browse: Browse) -> None:
+    """A forecast that is over counts though its job has not started, else only hits would."""
+    waiting_with_forecast(site, minutes=(-20, -5))
+
+    told = browse(site.people.bob).get(f"/api/v1/clusters/{site.cluster.id}/forecasts").json()
+
+    assert told == {"count": 1, "by_p50": 0, "by_p90": 0}
