@@ -71,6 +71,8 @@ def _max(facts: Facts) -> Iterator[str]:
 
 
 def _gang(facts: Facts) -> Iterator[str]:
+    if facts["min_available"] == 1:
+        return  # a single task waits for no other; where it fits is told by the nodes
     yield _("%(ready)d of %(least)d tasks that must start together have a place.") % {
         "ready": facts["ready"],
         "least": facts["min_available"],

@@ -135,6 +135,18 @@ def test_answer_is_given_again_until_something_changes(
     assert len(runs) > again
 
 
+def test_a_single_task_is_no_gang(site: Site, browse: Browse) -> None:
+    """Where one task fits nowhere, the rung of the gang does not count it."""
+    job = make_job(site.robots, site.people.bob, "wide", site.now, replicas=1, gpu_milli=99_000)
+    Job.objects.filter(id=job.id).update(reason_code="nodes_unfit", reason_params=SAID)
+    client = browse(site.people.bob)
+
+    text = client.get(f"/jobs/{job.id}/why/now/").content.decode()
+
+    assert "The gang can start together" in text
+    assert "must start together have a place" not in text
+
+
 def test_what_it_waited_for_until_now_stands_below(
     site: Site, browse: Browse, waiting: Job
 ) -> None:
