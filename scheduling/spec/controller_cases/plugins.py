@@ -81,12 +81,9 @@ def _context(job: Mapping[str, Any]) -> JobContext:
     )
 
 
-def _read_env(pod: Mapping[str, Any], variable: str) -> str | None:
-    for container in pod.get("container_env", ()):
-        if variable in container:
-            value: str = container[variable]
-            return value
-    return None
+def _read_env(pod: Mapping[str, Any], variable: str) -> str:
+    found = (env[variable] for env in pod.get("container_env", ()) if variable in env)
+    return next(found, "")
 
 
 # --- a pod --------------------------------------------------------------------------------------
@@ -102,7 +99,7 @@ def _pod(plugins: Mapping[str, Any], job: JobContext, pod: Mapping[str, Any]) ->
         "ports": _ports(additions, pod, main, inits),
         "mounts": _mounts(additions, main, inits),
         "command": _commands(additions, main),
-        "annotations": _annotations(additions, pod),
+        "annotations": _annotations(additions, pod, is_ranked="hcclrank" in plugins),
         "volume_mode": {
             mount.volume: f"{mount.mode:04o}" for one in additions for mount in one.mounts
         },
@@ -158,13 +155,16 @@ def _commands(additions: tuple[TaskAdditions, ...], main: list[str]) -> dict[str
     }
 
 
-def _annotations(additions: tuple[TaskAdditions, ...], pod: Mapping[str, Any]) -> dict[str, str]:
+def _annotations(
+    additions: tuple[TaskAdditions, ...], pod: Mapping[str, Any], *, is_ranked: bool
+) -> dict[str, str]:
+    known = pod.get("annotations") or {}
     annotations = {name: text for one in additions for name, text in one.annotations.items()}
-    if RANK_ANNOTATION in annotations:
-        known = pod.get("annotations") or {}
-        variables = pod.get("container_env") or ()
-        annotations[RANK_ANNOTATION] = rank_of(annotations[RANK_ANNOTATION], known, variables)
-    return {**(pod.get("annotations") or {}), **annotations}
+    if is_ranked:
+        computed = annotations.get(RANK_ANNOTATION, "")
+        rank = rank_of(computed, known, pod.get("container_env") or ())
+        annotations |= {RANK_ANNOTATION: rank} if rank else {}
+    return {**known, **annotations}
 
 
 def _init_containers(

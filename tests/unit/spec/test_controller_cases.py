@@ -136,6 +136,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "plugin",
+        {"plugin": "hcclrank", "args": [], "job": {"name": "j", "tasks": []}},
+        {"hook": "pod-create", "pod": {"index": 0, "container_env": [{}, {"RANK": "5"}]}},
+        {"annotations": {"hccl/rankIndex": "5"}},
+    ),
+    (
+        "plugin",
+        {"plugin": "hcclrank", "variable": "RANK"},
+        {"hook": "read-env", "pod": {"container_env": [{"OTHER": "5"}]}},
+        {"value": ""},
+    ),
+    (
+        "plugin",
         {
             "plugin": "env",
             "args": [],
