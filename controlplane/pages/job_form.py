@@ -28,7 +28,7 @@ from controlplane.forms.yaml_lines import line_of
 from controlplane.pages.frame import PageRequest, id_of, now, page, render_page
 from controlplane.pages.job_remedies import with_change
 from scheduling.domain import files, job_templates, jobs
-from scheduling.domain.queries import explain
+from scheduling.domain.queries import explain, forecasts
 from scheduling.domain.queries import jobs as job_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queries.efficiency import GPU, efficiency
@@ -336,18 +336,24 @@ def fit(request: PageRequest) -> HttpResponse:
     """Say whether what stands in the form is valid, and whether it would start now."""
     parsed, form = _parsed(request)
     text = "" if form else request.POST.get("yaml", "")
+    clock, spec = now(), parsed.spec
+    found = explain.fit(request.actor, spec, now=clock) if spec else None
+    would_wait = found is not None and not found.fits_now
     context = {
         "problems": [
             _at_field(one, form) if form else _shown(one, line=line_of(text, one) if text else 0)
             for one in parsed.problems
         ],
         "is_unfinished": all(one.code in UNFINISHED for one in parsed.problems),
-        "now": now(),
+        "now": clock,
         "notes": [_at_field(one, form) if form else _shown(one) for one in parsed.notes],
-        "spec": parsed.spec,
-        "policy_order": ordered_policies(parsed.spec) if parsed.spec else [],
-        "fit": explain.fit(request.actor, parsed.spec, now=now()) if parsed.spec else None,
-        "own": quotas_of_queue(request.actor, parsed.spec.queue) if parsed.spec else [],
+        "spec": spec,
+        "policy_order": ordered_policies(spec) if spec else [],
+        "fit": found,
+        "ahead": forecasts.last_in_line(request.actor, spec.queue, now=clock)
+        if spec and would_wait
+        else None,
+        "own": quotas_of_queue(request.actor, spec.queue) if spec else [],
     }
     return render(request, "jobs/_fit.html", context)
 

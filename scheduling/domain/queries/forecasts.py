@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, F, Q, QuerySet
 
-from scheduling.models import Job, StartForecast
+from scheduling.models import Job, Queue, StartForecast
 from scheduling.models.job import JobPhase
 from tenants.domain import access
 from tenants.domain.access import Actor
@@ -26,6 +26,20 @@ def newest(job: Job, *, now: datetime) -> StartForecast | None:
         return None
     rows = job.forecasts.filter(started_at__isnull=True, made_at__gte=now - FRESH)
     return rows.order_by("-made_at").first()
+
+
+def last_in_line(actor: Actor, queue_name: str, *, now: datetime) -> StartForecast | None:
+    """Return the latest start that is told of the jobs waiting in a queue that the reader sees."""
+    queues = Queue.objects.visible_to(access.reads(actor, access.Verb.QUEUE_READ))
+    fresh = StartForecast.objects.filter(
+        job__queue__in=queues.filter(name=queue_name),
+        job__phase=JobPhase.PENDING,
+        started_at__isnull=True,
+        made_at__gte=now - FRESH,
+    )
+    newest = fresh.order_by("job_id", "-made_at").distinct("job_id").values("id")
+    rows = StartForecast.objects.filter(id__in=newest)
+    return rows.order_by(F("p50_at").desc(nulls_first=True)).first()
 
 
 @dataclass(frozen=True, slots=True)

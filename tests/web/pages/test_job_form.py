@@ -1,13 +1,16 @@
 """The job form: one validation for form and YAML, errors at the field, nothing lost between."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from scheduling.models import Job, JobFile
+from controlplane.templatetags.terrace import clock
+from scheduling.domain.clock import database_now
+from scheduling.models import Job, JobFile, StartForecast
 from tenants.models import User
 from tests.web.pages.conftest import Site
 
@@ -177,6 +180,22 @@ def test_fit_panel_tells_problems_and_fit(site: Site, browse: Browse) -> None:
     assert "roles[0]" not in wrong
     assert "Fits now" in fits
     assert "Would wait" in waits
+
+
+def test_fit_panel_tells_when_the_queue_is_through(site: Site, browse: Browse) -> None:
+    """Who would wait sees what is told of the last one in line; of a queue not seen, nothing."""
+    at = database_now()
+    later = at + timedelta(minutes=30)
+    for job in (site.bobs, site.charlies):
+        StartForecast.objects.create(job=job, made_at=at, p50_at=later, p90_at=later)
+    big = {**FORM, "roles-1-gpu": "64", "roles-1-min_available": "2"}
+    client = browse(site.people.bob)
+
+    waits = client.post("/jobs/new/fit/", {**big, "queue": "robots"})
+    hidden = client.post("/jobs/new/fit/", {**big, "queue": "mill"})
+
+    assert f"it is told: It starts about {clock(later)}." in waits.content.decode()
+    assert hidden.context.get("ahead") is None
 
 
 def test_uploaded_code_survives_a_mistake(site: Site, browse: Browse) -> None:
