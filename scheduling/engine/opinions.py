@@ -121,7 +121,7 @@ class Opinions:
     def queue_key(self, queue: QueueView) -> tuple[object, ...]:
         """Return the sort key of a queue: the plugins' opinions, then age, then name."""
         return (
-            *[callback(queue) for callback in self.each("queue_order")],
+            *[callback(queue) for callback in self._flat["queue_order"]],
             queue.queue.created_at,
             queue.name,
         )
@@ -129,7 +129,7 @@ class Opinions:
     def job_key(self, job: JobView) -> tuple[object, ...]:
         """Return the sort key of a job in its queue: opinions, age, name."""
         return (
-            *[callback(job) for callback in self.each("job_order")],
+            *[callback(job) for callback in self._flat["job_order"]],
             job.job.created_at,
             job.key,
         )

@@ -78,7 +78,6 @@ def _ask(session: Session, groups: list[Group], refused: dict[str, Reason]) -> N
             session.phases[job.key] = GangPhase.INQUEUE
         else:
             refused[job.key] = refusal(session, job)
-        lines.return_queue(queue)
 
 
 def _part(session: Session, group: Group, refused: Mapping[str, Reason]) -> None:

@@ -39,7 +39,7 @@ class Misses:
 
     def recall(self, job: JobView) -> Reason | None:
         """Return the reason why an equal ask has failed."""
-        ask = _ask(job)
+        ask = _ask(job) if self._by_shape or self._by_queue else None
         if ask is None:
             return None
         reason = self._by_shape.get(ask) or self._by_queue.get((job.queue.name, *ask))

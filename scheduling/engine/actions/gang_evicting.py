@@ -68,7 +68,6 @@ def _run(session: Session, arguments: Mapping[str, str], action: str) -> None:
         stands = _serve(session, action, job, most=most, allow_whole=allow_whole)
         if stands and group.take(job) is not group:
             lines.push(group)
-        lines.return_queue(queue)
 
 
 def _serve(session: Session, action: str, job: JobView, *, most: int, allow_whole: bool) -> bool:

@@ -18,7 +18,7 @@ Place = tuple[Key, JobView, Group]
 class Lines:
     """The jobs waiting in each queue, and the queues, both as heaps.
 
-    A key is taken when an element is pushed and again when it is popped: shares only grow while
+    A key is taken when an element is pushed and again when it comes first: shares only grow while
     jobs are served, so an element whose key has become worse goes back and the next one is tried.
     """
 
@@ -41,14 +41,17 @@ class Lines:
         self._has_moving_order = session.has_moving_order("job_order")
 
     def next_queue(self) -> QueueView | None:
-        """Take out the queue that comes first."""
-        heap = self._queues
+        """Return the queue that comes first of those in which jobs wait; it stays in line."""
+        heap, lines = self._queues, self._lines
         while heap:
-            key, queue = heapq.heappop(heap)
-            if heap:
-                now = self.session.queue_key(queue)
-                if now > heap[0][0] and now != key:
-                    heapq.heappush(heap, (now, queue))
+            key, queue = heap[0]
+            if not lines[queue.name]:
+                heapq.heappop(heap)
+                continue
+            now = self.session.queue_key(queue)
+            if now != key:
+                heapq.heapreplace(heap, (now, queue))
+                if heap[0][1] is not queue:
                     continue
             return queue
         return None
@@ -65,11 +68,6 @@ class Lines:
                     continue
             return job, group
         return None
-
-    def return_queue(self, queue: QueueView) -> None:
-        """Put a queue back, if a job waits in it."""
-        if self._lines[queue.name]:
-            heapq.heappush(self._queues, (self.session.queue_key(queue), queue))
 
     def push(self, group: Group) -> None:
         """Put a group into line by its first job, if it has one left."""

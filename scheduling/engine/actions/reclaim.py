@@ -53,7 +53,6 @@ class Reclaim:
                     lines.rest(queue)
             elif group.take(job) is not group or count is not None:
                 lines.push(group)
-            lines.return_queue(queue)
 
     def _make_room(self, job: JobView, count: int | None) -> bool:
         session = self.session

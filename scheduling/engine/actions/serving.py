@@ -88,7 +88,6 @@ def serve(  # noqa: C901 - the loop that the docstring tells, on the hot path
                 behind = Reason(ReasonCode.BEHIND_HEAD, {"queue": queue.name, "job": job.key})
                 for left in lines.rest(queue):
                     left.reason = behind
-        lines.return_queue(queue)
 
 
 def is_head(job: JobView, reason: Reason | None) -> bool:
