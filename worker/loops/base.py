@@ -15,6 +15,7 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -33,9 +34,12 @@ from worker.loops.stopping import STOPPING
 
 log = structlog.get_logger(__name__)
 
-STANDBY_SECONDS = 60.0
+STANDBY_SECONDS = 300.0
 """How long a loop that found another holder waits; then it ends and beat starts a fresh one."""
 STANDBY_LOOK_SECONDS = 0.25
+STANDBY_PREPARE_SECONDS = 2.0
+LONELY_SECONDS = 60.0
+"""So long after it heard of another worker for the last time, a worker takes itself to be alone."""
 PAUSE_AFTER_ERROR_SECONDS = 0.5
 STANDBY_PREFIX = "standby:"
 ALONE_KEY = "terrace:loops:alone"
@@ -57,8 +61,11 @@ class Loop(Protocol):
 
     scope: str
 
+    def prepare(self) -> None:
+        """Read ahead while somebody else leads; called every few seconds."""
+
     def begin(self, lease: HeldLease) -> None:
-        """Prepare to lead: read everything anew, listen."""
+        """Begin to lead: listen, and forget what another holder may have made untrue."""
 
     def turn(self, lease: HeldLease) -> None:
         """Do what is due; every transaction of it is fenced by the lease."""
@@ -197,7 +204,7 @@ def run(loop: Loop) -> Outcome:
     """Stand by for a loop's lease and lead while it is held; say how it ended."""
     while not STOPPING.is_set():
         try:
-            lease = stand_by(loop.scope)
+            lease = stand_by(loop.scope, loop.prepare)
         except (DatabaseError, InterfaceError) as error:
             _pause_without_database(loop.scope, error)
             continue
@@ -209,7 +216,7 @@ def run(loop: Loop) -> Outcome:
     return Outcome.STOPPED
 
 
-def stand_by(scope: str) -> HeldLease | None:
+def stand_by(scope: str, prepare: Callable[[], None] = lambda: None) -> HeldLease | None:
     """Wait for the lease, cheaply: at most one stands by, and not beside the holder itself.
 
     1. Take the lease if it is free. 2. Else take the lease of the one who stands by; if that is
@@ -223,31 +230,45 @@ def stand_by(scope: str) -> HeldLease | None:
         return lease
     own = f"{worker_name()}:"
     if leases.holder_of(scope).startswith(own):
-        if not leases.is_anyone_else(prefix=own, within_seconds=STANDBY_SECONDS):
+        if not leases.is_anyone_else(prefix=own, within_seconds=LONELY_SECONDS):
             _note_alone()
         return None
     place = _acquire(STANDBY_PREFIX + scope, ttl)
     if place is None:
         return None
     log.info("loop_stands_by", scope=scope)
+    renewer = Renewer(place)
+    renewer.start()
     try:
-        return _wait_for(scope, place, ttl)
+        return _wait_for(scope, ttl, prepare)
     finally:
+        renewer.stop()
         _give_back(place)
 
 
-def _wait_for(scope: str, place: HeldLease, ttl: float) -> HeldLease | None:
+def _wait_for(scope: str, ttl: float, prepare: Callable[[], None]) -> HeldLease | None:
     until = time.monotonic() + STANDBY_SECONDS
+    prepare_at = time.monotonic()
     watch = Watch(scope)
     while True:
         lease = _acquire(scope, ttl, watch)
         if lease is not None:
             return lease
-        if time.monotonic() - place.confirmed_at > ttl / 3:
-            place.renew()
+        if time.monotonic() >= prepare_at:
+            _prepare(scope, prepare)
+            prepare_at = time.monotonic() + STANDBY_PREPARE_SECONDS
         is_over = time.monotonic() > until and broker_answers()
         if is_over or STOPPING.wait(STANDBY_LOOK_SECONDS):
             return None
+
+
+def _prepare(scope: str, prepare: Callable[[], None]) -> None:
+    """Let the loop read ahead; what fails there is met again, and counts, once it leads."""
+    try:
+        prepare()
+    except Exception:
+        log.exception("standby_not_prepared", scope=scope)
+        connection.close()
 
 
 def _acquire(scope: str, ttl: float, watch: Watch | None = None) -> HeldLease | None:

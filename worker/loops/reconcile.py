@@ -49,6 +49,9 @@ class ReconcileLoop:
         self._watches_since = monotonic()
         self._sampled_at = self._thinned_at = datetime.min.replace(tzinfo=UTC)
 
+    def prepare(self) -> None:
+        """Have nothing to read ahead."""
+
     def begin(self, lease: HeldLease) -> None:  # noqa: ARG002 - what every loop is given
         """Begin to watch: it leads for the first time, or again after it had lost the database."""
         self._watches_since = self._monotonic()

@@ -48,6 +48,9 @@ class RelayLoop:
         self._kept_house_at = 0.0
         self._is_more = False
 
+    def prepare(self) -> None:
+        """Have nothing to read ahead."""
+
     def begin(self, lease: HeldLease) -> None:
         """Listen for messages."""
         del lease

@@ -80,10 +80,10 @@ class SchedulerLoop:
         self.scope = scheduler_scope(cluster_id)
         self._listener: notify.Listener | None = None
         self._garbage = _Garbage()
+        self._cache = SnapshotCache()
         self._forget()
 
     def _forget(self) -> None:
-        self._cache = SnapshotCache()
         self._memo = cycle.Memo()
         self._told = plan_words.Told(self._cache.versions)
         self._configuration = cycles.Configuration(self.cluster_id)
@@ -91,15 +91,20 @@ class SchedulerLoop:
         self._turn_seconds = 0.0
         self._is_rejected = False
 
+    def prepare(self) -> None:
+        """Read the cluster, or what of it changed: who then takes over plans at once."""
+        self._cache.refresh(self.cluster_id, database_now())
+
     def begin(self, lease: HeldLease) -> None:
-        """Read everything anew: what another holder did meanwhile is in the rows only."""
+        """Forget what this holder has told; the first refresh reads what another one did."""
         self._forget()
         self._log = cycles.CycleLog(self.cluster_id, lease.scope, lease.epoch)
         self._listener = notify.Listener(notify.SCHEDULE)
 
     def end(self) -> None:
-        """Stop listening."""
+        """Stop listening, and give the memory back."""
         self._garbage.end()
+        self._cache = SnapshotCache()
         if self._listener is not None:
             self._listener.close()
             self._listener = None

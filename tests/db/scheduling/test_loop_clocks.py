@@ -28,6 +28,9 @@ class Faltering:
         self.epochs: list[int] = []
         self._stopping = stopping
 
+    def prepare(self) -> None:
+        """Have nothing to read ahead."""
+
     def begin(self, lease: HeldLease) -> None:
         self.epochs.append(lease.epoch)
 
@@ -105,3 +108,23 @@ def test_holder_whose_sign_of_life_is_gone_has_ended() -> None:
     assert (never_shown, alive, ended) == (None, None, lease.epoch)
     watch.forget()
     assert watch.ended_epoch() is None
+
+
+@pytest.mark.django_db(transaction=True)  # the place of who stands by is renewed by a thread
+def test_who_stands_by_reads_ahead_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading ahead that fails is tried again, and ends nobody's standing by."""
+    monkeypatch.setattr(base, "STANDBY_PREPARE_SECONDS", 0.0)
+    leases.acquire(scope=SCOPE, holder="elsewhere", ttl_seconds=600)
+    tries: list[int] = []
+
+    def prepare() -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            raise LookupError("half of the rows")
+        leases.release(scope=SCOPE, holder="elsewhere", epoch=1)
+
+    lease = base.stand_by(SCOPE, prepare)
+
+    assert lease is not None
+    assert (lease.epoch, tries) == (2, [0, 1])
+    assert not leases.is_held(base.STANDBY_PREFIX + SCOPE)

@@ -194,6 +194,23 @@ def test_failure_without_any_job_blames_nobody(
     assert fresh(job).quarantine_strikes == 0
 
 
+def test_what_was_read_ahead_is_brought_up_to_date(site: Site) -> None:
+    """A loop that stood by plans what came, and nothing for what went, before it led."""
+    node = site.node()
+    gone = site.submit()
+    loop = SchedulerLoop(site.cluster.id)
+    loop.prepare()
+    jobs.cancel_job(actor=site.admin, job_id=gone.id, now=site.now)
+    came = site.submit()
+
+    loop.begin(held(site.scope, site.epoch))
+    turn(site, loop)
+    loop.end()
+
+    assert [attempt.node_id for attempt in site.live(came)] == [node.id]
+    assert not Attempt.objects.filter(job=gone).exists()
+
+
 def test_idle_cycles_are_one_row(site: Site, scheduler: SchedulerLoop) -> None:
     """Cycles that change nothing are folded; one that binds has its own row."""
     for _ in range(3):
