@@ -61,6 +61,10 @@ ONCE = frozenset({"enqueue", "shuffle"})
 """Actions that do not look at what the others decided."""
 
 
+AGAIN_AT_THE_END = frozenset({"reserve"})
+"""Actions that keep room for whom the others left none."""
+
+
 def run_actions(session: Session, names: Collection[str] | None = None) -> None:
     """Run the configured actions in order, or some, then settle what they decided between them.
 
@@ -77,6 +81,9 @@ def run_actions(session: Session, names: Collection[str] | None = None) -> None:
         settle(session)
         if session.journal == before or all(e.kind is EntryKind.PLACE for e in session.journal):
             break
+    for action in chosen:
+        if action.name in AGAIN_AT_THE_END and session.journal:
+            registry.action(action.name)(session, action.arguments)
 
 
 def open_session(

@@ -346,8 +346,8 @@ def _minimums(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - sums and com
                 if queue.name not in shared:  # there it changes hands
                     freed[queue.name].update(place.request)
     gained: dict[str, Counter[str]] = defaultdict(Counter)
-    for promise in facts.plan.pipelined:
-        place = facts.places.get(promise.task)
+    for task in [*(p.task for p in facts.plan.pipelined), *facts.bound]:
+        place = facts.places.get(task)
         if place is not None:
             for queue in facts.path(place.job.queue):
                 gained[queue.name].update(place.request)

@@ -171,12 +171,14 @@ def _terms(
             for crowd in others
             if _selects(term.selector, crowd.role.labels)
             for k, n in crowd.spots
-            if k != key and (term.is_anti or facts.order.get(k, -1) < facts.order[key])
+            if k != key
         ]
         near = [k for k, n in like if _shares_zone(facts, term, node, n)]
         if term.is_anti and near:
             yield Violation("unwelcome", key, {"beside": near[0]})
-        is_first = not like and _selects(term.selector, role.labels)
+        is_first = _selects(term.selector, role.labels) and not any(
+            facts.order.get(k, -1) < facts.order[key] for k, _ in like
+        )
         if not term.is_anti and not near and not is_first:
             yield Violation("alone", key, {"key": term.topology_key})
     for crowd in others:
@@ -202,27 +204,34 @@ def _label(facts: Facts, node: str, key: str) -> str | None:
 def _skew(
     facts: Facts, key: str, role: Role, rule: SpreadRule, others: list[Crowd]
 ) -> Iterator[Violation]:
-    """Zones are even as they stood when the task was placed: who came later need not mind."""
+    """Zones are even as they stood when the task was placed, or once all have been.
+
+    Who comes later need not mind; and who gave way and came back may stand where they were.
+    """
     zone = _label(facts, facts.bound[key].node, rule.topology_key)
     if zone is None:
         yield Violation("uneven", key, {"key": rule.topology_key})
         return
     own = facts.order[key]
-    counts: Counter[str | None] = Counter(
-        _label(facts, n, rule.topology_key)
+    like = [
+        (facts.order.get(k, -1), _label(facts, n, rule.topology_key))
         for crowd in others
         if _selects(rule.selector, crowd.role.labels)
         for k, n in crowd.spots
-        if facts.order.get(k, -1) < own
-    )
-    counts[zone] += _selects(rule.selector, role.labels)
+        if k != key
+    ]
+    is_like = _selects(rule.selector, role.labels)
     zones = {
         n.labels[rule.topology_key]
         for n in facts.nodes.values()
         if rule.topology_key in n.labels and not unfit(role, n)
     }
-    if counts[zone] - min((counts[z] for z in zones), default=0) > rule.max_skew:
-        yield Violation("uneven", key, {"key": rule.topology_key, "count": counts[zone]})
+    for latest in (own, len(facts.order)):
+        counts = Counter(z for at, z in like if at < latest)
+        counts[zone] += is_like
+        if counts[zone] - min((counts[z] for z in zones), default=0) <= rule.max_skew:
+            return
+    yield Violation("uneven", key, {"key": rule.topology_key, "count": counts[zone]})
 
 
 def _selects(selector: Iterable[Requirement], labels: Mapping[str, str]) -> bool:

@@ -175,14 +175,18 @@ class JobView:
         """Return how many tasks the gang still lacks, promises counted as there."""
         return self._lacking(with_waiting=True)
 
-    def _lacking(self, *, with_waiting: bool) -> int:
+    def _lacking(self, *, with_waiting: bool, with_best_effort: bool = False) -> int:
         have = self.ready + (self.waiting if with_waiting else 0)
+        if with_best_effort:
+            have += self.best_effort
         if len(self.roles) == 1:
             needed = self.roles[0].needed
             return max(needed, self.min_available) - have
         short = 0
         for role in self.roles:
             role_have = role.ready + (role.waiting if with_waiting else 0)
+            if with_best_effort and role.shape.is_best_effort:
+                role_have += len(role.pending)
             if role_have < role.needed:
                 short += role.needed - role_have
         return max(short, self.min_available - have)
@@ -193,13 +197,13 @@ class JobView:
 
     def is_ready(self) -> bool:
         """Return whether the gang has its minimum without promises."""
-        return self._lacking(with_waiting=False) <= self.best_effort and (
+        return self._lacking(with_waiting=False, with_best_effort=True) <= 0 and (
             not self.parts or self._has_parts(with_waiting=False)
         )
 
     def is_pipelined(self) -> bool:
         """Return whether the gang has its minimum if all promises come true."""
-        return self._lacking(with_waiting=True) <= self.best_effort and (
+        return self._lacking(with_waiting=True, with_best_effort=True) <= 0 and (
             not self.parts or self._has_parts(with_waiting=True)
         )
 

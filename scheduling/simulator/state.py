@@ -52,8 +52,11 @@ def _after(task: Task, bound: dict[str, Binding], evicted: set[str], now: float)
 
 
 def release(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot once every task that was being stopped is gone and waits again."""
-    return change_tasks(
+    """Return the snapshot once every task that was being stopped is gone and waits again.
+
+    A gang of which nothing is left asks for admission again.
+    """
+    after = change_tasks(
         snapshot,
         lambda task: (
             replace(task, state=TaskState.PENDING, node=None, devices=(), cpus=(), started_at=None)
@@ -61,6 +64,13 @@ def release(snapshot: Snapshot) -> Snapshot:
             else task
         ),
     )
+    jobs = tuple(
+        replace(new, phase=GangPhase.PENDING)
+        if new is not old and all(task.state is TaskState.PENDING for task in new.tasks)
+        else new
+        for old, new in zip(snapshot.jobs, after.jobs, strict=True)
+    )
+    return replace(after, jobs=jobs)
 
 
 def change_tasks(snapshot: Snapshot, change: Callable[[Task], Task]) -> Snapshot:

@@ -90,22 +90,34 @@ class Preempt:
 
         Without this a job of lower priority that starts in the gap would be evicted a cycle later.
         """
+        latest = self._newcomers(job, is_latest=True)
+        earliest = self._newcomers(job, is_latest=False) if latest else []
+        is_same = {id(e) for e in latest} == {id(e) for e in earliest}
+        return any(
+            self._start_in_place_of(job, newcomers)
+            for newcomers in ([latest] if is_same else [latest, earliest])
+            if newcomers
+        )
+
+    def _start_in_place_of(self, job: JobView, newcomers: list[Entry]) -> bool:
+        """Start a job where some starts are taken back, or leave all as it was."""
         session = self.session
-        newcomers = self._newcomers(job)
-        if not newcomers:
-            return False
         session.withdraw(newcomers)
         if place_job(session, job) is None or self._search(job):
+            own = session.give_up(job.key)
+            if own is not None:
+                session.keep_rest(own, job)
             self._serve_again(newcomers)
             session.has_made_room = True
             return True
         session.restore(newcomers)
         return False
 
-    def _newcomers(self, job: JobView) -> list[Entry]:
+    def _newcomers(self, job: JobView, *, is_latest: bool) -> list[Entry]:
         """Return the starts of this cycle that would be evicted for the job in the next one.
 
-        Whole jobs that only started now, and what others can spare: first what the job lacks.
+        Whole jobs that only started now, and what others can spare, the latest or the earliest
+        first: first what the job lacks.
         """
         session = self.session
         placed: dict[str, list[Entry]] = {}
@@ -121,9 +133,10 @@ class Preempt:
         removed = Removed(session.width)
         found: list[Entry] = []
         for entries in placed.values():
-            for chosen in _what_may_give_way(session, job, entries, wanted):
+            in_order = entries if is_latest else entries[::-1]
+            for chosen in _what_may_give_way(session, job, in_order, wanted):
                 tasks = tuple((e.role, e.task, e.node) for e in chosen)
-                unit = Unit(chosen[0].job, tasks, is_whole=chosen is entries)
+                unit = Unit(chosen[0].job, tasks, is_whole=chosen is in_order)
                 claim = Claim(NAME, job, job.roles[0], removed)
                 if all(callback(claim, unit) for callback in session.each("preemptable")):
                     removed.add(unit)

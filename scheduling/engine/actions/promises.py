@@ -33,7 +33,9 @@ def stand_by_promises(session: Session) -> None:
         if job is None or standing_reason(session, job) is not None:
             continue
         session.give_up(job.key)
-        if _promise_again(session, job, own):
+        with session.without_lack(own):
+            stands = _promise_again(session, job, own)
+        if stands:
             group.take(job)
             served.append(job)
         else:
