@@ -188,6 +188,7 @@ def write_reservations(plan: engine.Plan, snapshot: engine.Snapshot, now: dateti
             Reservation(
                 job_id=job_id,
                 amounts_by_node=_json(one.amounts_by_node),
+                places=dict(one.places),
                 reason=one.reason,
                 created_at=now,
                 expires_at=datetime.fromtimestamp(one.expires_at, tz=UTC),
@@ -199,7 +200,7 @@ def write_reservations(plan: engine.Plan, snapshot: engine.Snapshot, now: dateti
         ),
         update_conflicts=True,
         unique_fields=["job"],
-        update_fields=["amounts_by_node", "reason", "expires_at", "starts_at"],
+        update_fields=["amounts_by_node", "places", "reason", "expires_at", "starts_at"],
     )
 
 

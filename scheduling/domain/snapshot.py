@@ -327,6 +327,7 @@ def _reservations(cluster_id: UUID, now: datetime) -> tuple[engine.Reservation, 
         engine.Reservation(
             job=str(row.job_id),
             amounts_by_node=row.amounts_by_node,
+            places=row.places,
             expires_at=row.expires_at.timestamp(),
             reason=row.reason,
             starts_at=None if row.starts_at is None else row.starts_at.timestamp(),

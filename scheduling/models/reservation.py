@@ -11,6 +11,8 @@ class Reservation(models.Model):
     job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="reservation")
     amounts_by_node = models.JSONField()
     """Node name -> resource -> amount."""
+    places = models.JSONField(default=dict)
+    """Task -> node that it was promised, where room was made by evictions."""
     reason = models.CharField(max_length=20)
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
