@@ -121,8 +121,8 @@ def copied_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def partition_of(index: int, size: int) -> int:
-    """Return the partition that a task's index falls into; without a size all are in the first."""
-    return index // size if size > 0 else 0
+    """Return the partition that a task's index falls into; the first without a size, or below it."""
+    return max(index, 0) // size if size > 0 else 0
 
 
 def missing_indexes(replicas: int, existing: set[int]) -> list[int]:

@@ -236,7 +236,9 @@ def _build_pod(given: Case, when: Case) -> dict[str, Any]:
         ),
         when["index"],
     )
-    paths = [volume["mount_path"] for volume in job.get("volumes", ())]
+    volumes: dict[str, str] = {}  # the same claim twice is one volume
+    for volume in job.get("volumes", ()):
+        volumes.setdefault(volume.get("claim") or volume["mount_path"], volume["mount_path"])
     return {
         "pod_name": marks.name,
         "namespace": marks.namespace,
@@ -244,8 +246,8 @@ def _build_pod(given: Case, when: Case) -> dict[str, Any]:
         "priority_class": marks.priority_class,
         "labels": dict(marks.labels),
         "annotations": dict(marks.annotations),
-        "volume_count": len(paths),
-        "mount_paths": paths,
+        "volume_count": len(volumes),
+        "mount_paths": list(volumes.values()),
     }
 
 

@@ -201,6 +201,15 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     (
         "job-ops",
         {
+            "job": {"name": "j", "volumes": [{"claim": "c", "mount_path": "/c"}] * 2},
+            "task": {"name": "w", "partition_size": 3},
+        },
+        {"operation": "build-pod", "index": -2},
+        {"volume_count": 1, "mount_paths": ["/c"]},
+    ),
+    (
+        "job-ops",
+        {
             "job": {"name": "j", "tasks": [{"name": "w", "replicas": 2}]},
             "pods": PODS[:1],
             "gang_record_phase": "Inqueue",
