@@ -121,7 +121,7 @@ def copied_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def partition_of(index: int, size: int) -> int:
-    """Return the partition that a task's index falls into; the first without a size, or below it."""
+    """Return the partition that a task's index falls into; without a size all are in the first."""
     return max(index, 0) // size if size > 0 else 0
 
 
