@@ -50,6 +50,16 @@ class Calibration:
     by_p50: int
     by_p90: int
 
+    @property
+    def percent_by_p50(self) -> int:
+        """Return the share that came true by the first time; 50 is meant."""
+        return round(100 * self.by_p50 / max(self.count, 1))
+
+    @property
+    def percent_by_p90(self) -> int:
+        """Return the share that came true by the second time; 90 is meant."""
+        return round(100 * self.by_p90 / max(self.count, 1))
+
 
 def calibration(cluster_id: UUID, *, since: datetime, now: datetime) -> Calibration:
     """Count what came true of the forecasts made since then; those without a p90 are left out."""

@@ -86,9 +86,7 @@ def test_who_started_is_shown_beside_what_was_told(site: Site, browse: Browse) -
     page = browse(site.people.bob).get("/ops/starts/").content.decode()
 
     assert f"{clock(row.p50_at)} to {clock(row.p90_at)}: as told" in page
-    assert (
-        "Of the last 1 forecasts, 0 jobs had started by the first time and 1 by the second" in page
-    )
+    assert "1 forecasts, 0 % came true by the first time and 100 % by the second" in page
 
 
 def test_calibration_counts_the_jobs_that_its_reader_may_see(site: Site, browse: Browse) -> None:
