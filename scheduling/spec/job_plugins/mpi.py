@@ -25,7 +25,10 @@ class MpiOptions(Options):
 
 
 class MpiPlugin(JobPlugin[MpiOptions]):
-    """MPI_HOST names the workers, without slots; every task opens the port."""
+    """MPI_HOST names the workers, without slots; every task opens the port.
+
+    A launcher without the workers' role gets neither: it has nobody to reach.
+    """
 
     name: ClassVar[str] = "mpi"
     requires: ClassVar[tuple[str, ...]] = ("svc", "ssh")
@@ -42,9 +45,11 @@ class MpiPlugin(JobPlugin[MpiOptions]):
     ) -> TaskAdditions:
         """Give the port to all tasks and the hosts to the launcher's."""
         del index
-        worker = job.role(options.worker)
         env: tuple[EnvAddition, ...] = ()
-        if role.name == options.master and worker is not None:
+        if role.name == options.master:
+            worker = job.role(options.worker)
+            if worker is None:
+                return TaskAdditions()
             hosts = ",".join(job.hosts(worker))
             env = (EnvAddition("MPI_HOST", hosts, in_init=True),)
         port = PortAddition("mpijob-port", options.port, in_init=True)

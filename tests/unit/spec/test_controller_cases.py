@@ -136,6 +136,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     (
         "plugin",
+        {
+            "plugin": "mpi",
+            "args": [],
+            "job": {"name": "j", "tasks": [{"name": "master", "replicas": 1}]},
+        },
+        {"hook": "pod-create", "pod": {"task": "master", "index": 0, "containers": ["m"]}},
+        {"env": {"m": {}}, "ports": {"m": []}},
+    ),
+    (
+        "plugin",
         {"plugin": "hcclrank", "args": [], "job": {"name": "j", "tasks": []}},
         {"hook": "pod-create", "pod": {"index": 0, "container_env": [{}, {"RANK": "5"}]}},
         {"annotations": {"hccl/rankIndex": "5"}},
