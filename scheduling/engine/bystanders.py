@@ -32,7 +32,7 @@ from scheduling.engine.session import Session
 from scheduling.engine.shapes import Int64, Shape
 from scheduling.engine.tables import Memo, prepare
 from scheduling.engine.types import Config, GangPhase, QueuePolicy, Snapshot
-from scheduling.engine.views import QueueView
+from scheduling.engine.views import JobView, QueueView
 
 KNOWN_ACTIONS = frozenset(
     {"enqueue", "reserve", "allocate", preempt.NAME, reclaim.NAME, "elastic", "backfill"}
@@ -41,6 +41,9 @@ KNOWN_ACTIONS = frozenset(
 
 LASTING = WALLS | {ReasonCode.QUEUE_MAX}
 """Refusals that last for the cycle, unless somebody is evicted."""
+
+FEW_RIVALS = 100
+"""Groups of waiting jobs among which a cycle is soon run, whoever comes first."""
 
 
 def ask_about(snapshot: Snapshot, config: Config, key: str, *, memo: Memo) -> Session:
@@ -242,13 +245,36 @@ def _fills(row: JobRow, places: Mapping[int, int]) -> bool:
     return places.get(role.shape.index, 0) >= max(1, row.min_available - have)
 
 
-def _places(session: Session, shapes: Iterable[Shape]) -> dict[int, int]:
+def is_among_first(session: Session, job: JobView, freed: Int64) -> bool:
+    """Return whether a job is before all, or but a few, who would have room with some more freed.
+
+    `freed` is int64[R, N]. A guess that spares a cycle in which hundreds would be tried before it.
+    """
+    rows = [group.rows[0] for group in session.aside]
+    shapes = {role.shape.index: role.shape for row in rows for role in row.roles}
+    places = _places(session, shapes.values(), freed=freed)
+    rivals = [row for row in rows if _fills(row, places)]
+    if len(rivals) <= FEW_RIVALS:
+        return True
+    own = (session.queue_key(job.queue), session.job_key(job))
+    views = (session.view(row.job.key) for row in rivals)
+    return not any(
+        view is not None and (session.queue_key(view.queue), session.job_key(view)) < own
+        for view in views
+    )
+
+
+def _places(
+    session: Session, shapes: Iterable[Shape], *, freed: Int64 | None = None
+) -> dict[int, int]:
     """Return index of a shape -> how many of it have room, each shape by itself, those that fit.
 
     At most: reservations count as room, and so does all that is being freed.
     """
     tables = session.tables
     room = tables.nodes.allocatable - tables.used
+    if freed is not None:
+        room = room + freed
     if session.has_releasing:
         room = room + np.maximum(tables.releasing - tables.promised, 0)
     listed = list(shapes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from scheduling.engine.actions.failures import standing_reason
 from scheduling.engine.actions.serving import place_job
 from scheduling.engine.actions.victims import Held, gather
 from scheduling.engine.amended import amended
-from scheduling.engine.bystanders import ask_about, has_room, run_about, starts
+from scheduling.engine.bystanders import ask_about, has_room, is_among_first, run_about, starts
 from scheduling.engine.cycle import close
 from scheduling.engine.explain import Ladder, ladder_of
 from scheduling.engine.journal import Claim, Entry, EntryKind, Statement, Unit
@@ -52,7 +52,7 @@ TRIES = 8
 FEW = 16
 """Jobs that hold something, up to which the end of each one is tried."""
 
-ROUNDS = 4
+ROUNDS = 2
 """How often holds are added because jobs that come first would take what the others leave."""
 
 
@@ -198,20 +198,22 @@ class _Remedies:
         self.session.may_borrow = True
         found: list[Change] = []
         for proposals in (
-            self._possible(_other_queues(self.session, self.job, queues)),
-            self._possible(_constraints(self.job)),
-            self._minimums(),
+            self._proven(self._possible(_other_queues(self.session, self.job, queues))),
+            self._proven(self._possible(_constraints(self.job))),
+            self._proven(self._minimums()),
             self._waits(),
         ):
             if len(found) < most:
-                found += list(islice(filter(self._is_proven, proposals), 1))
+                found += islice(proposals, 1)
         return tuple(found)
 
-    def _is_proven(self, change: Change) -> bool:
-        """Return whether the job starts in the cycle that would run now with the change made."""
-        gone, new = _exchanged(self.session, self.job, change)
-        with amended(self.session.tables, gone=gone, new=new):
-            return starts(self._planned(), self.job.key)
+    def _proven(self, changes: Iterable[Change]) -> Iterator[Change]:
+        """Yield the changes of the job with which it starts in the cycle that would run now."""
+        for change in changes:
+            with amended(self.session.tables, gone=(self.job,), new=(_changed(self.job, change),)):
+                session = self._planned()
+            if starts(session, self.job.key):
+                yield change
 
     def _planned(self) -> Session:
         session = self.session
@@ -245,9 +247,9 @@ class _Remedies:
         return has_room(self.session, self.session.tables.read(job))
 
     def _waits(self) -> Iterator[Change]:
-        """Yield the fewest holds whose end makes room, and more if others would take that.
+        """Yield the fewest holds whose end starts the job, more if others would take their room.
 
-        Among few jobs also the end of each one: room is not all that one may stand in the way of.
+        Then single ends: room is not all that a job may stand in the way of.
         """
         gone: dict[str, list[Held]] = {}
         session = self.session
@@ -258,18 +260,35 @@ class _Remedies:
                 break
             for entry in entries:
                 gone.setdefault(entry.job.key, []).append((entry.role, entry.task, entry.node))
-            yield _wait_for(self.session, gone)
-            with amended(self.session.tables, gone=[self._job(key) for key in gone]):
-                session = self._planned()
-        holders = [rows for rows in self.session.tables.holders.values() if rows]
-        if sum(map(len, holders)) <= FEW:
-            for key in sorted(key for rows in holders for key in rows if key != self.job.key):
-                view = self.session.view(key)
-                if view is not None:
-                    yield _wait_for(self.session, {key: self.session.held_tasks(view)})
+            if not self._is_among_first(gone.values()):
+                break
+            session = self._without(gone)
+            if starts(session, self.job.key):
+                yield _wait_for(self.session, gone)
+        yield from self._single_ends()
 
-    def _job(self, key: str) -> Job:
-        return self.session.tables.rows[key].job
+    def _single_ends(self) -> Iterator[Change]:
+        """Yield each job whose end starts the job, where few hold something."""
+        holders = [rows for rows in self.session.tables.holders.values() if rows]
+        if sum(map(len, holders)) > FEW:
+            return
+        for key in sorted(key for rows in holders for key in rows if key != self.job.key):
+            view = self.session.view(key)
+            if view is not None and starts(self._without((key,)), self.job.key):
+                yield _wait_for(self.session, {key: self.session.held_tasks(view)})
+
+    def _is_among_first(self, gone: Iterable[Sequence[Held]]) -> bool:
+        job = self.session.view(self.job.key)
+        freed = np.zeros_like(self.session.free)
+        for role, _, node in chain.from_iterable(gone):
+            freed[:, node] += role.shape.vector
+        return job is not None and is_among_first(self.session, job, freed)
+
+    def _without(self, gone: Iterable[str]) -> Session:
+        """Return a session of the cycle that would run now if some jobs had ended."""
+        rows = self.session.tables.rows
+        with amended(self.session.tables, gone=[rows[key].job for key in gone]):
+            return self._planned()
 
 
 def _wait_for(session: Session, gone: Mapping[str, Sequence[Held]]) -> Change:

@@ -75,8 +75,11 @@ class Fragmentation(Plugin):
         known = tables.gpu_left
         if known is None:
             widest = int(tables.nodes.allocatable[tables.gpu_dim].max(initial=0)) // WHOLE
-            known = tables.gpu_left = np.zeros((tables.nodes.count, max(widest, 1)), np.int64)
-            tables.gpu_stale = set(range(tables.nodes.count))
+            below = WHOLE * np.arange(max(widest, 1))
+            free = self.session.free[tables.gpu_dim][:, np.newaxis]
+            known = tables.gpu_left = np.clip(free - below, 0, WHOLE)
+            tables.gpu_stale = {i for i, node in enumerate(tables.nodes.nodes) if node.devices}
+            tables.gpu_stale.update(self.session.touched)
         own = set(self.session.touched)  # what this cycle changed already is not the snapshot's
         for node in tables.gpu_stale - own:
             known[node] = self._row(node, known.shape[1])
