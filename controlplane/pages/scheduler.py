@@ -9,8 +9,9 @@ from django.http import HttpResponse, HttpResponseRedirect
 from django.utils.translation import gettext as _
 
 from controlplane.charts import cycles as cycle_chart
+from controlplane.pages.changes import effect_context
 from controlplane.pages.frame import PageRequest, now, page, render_page
-from scheduling.domain import network_tiers, scheduler_configs
+from scheduling.domain import network_tiers, queue_preview, scheduler_configs
 from scheduling.domain.placement_rules import Tier
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import scheduler as scheduler_queries
@@ -39,9 +40,15 @@ def _save(request: PageRequest, cluster: Cluster) -> HttpResponse:
     is_check = request.POST.get("action") == "check"
     typed: dict[str, object] = {"text": text, "reason": request.POST.get("reason", "")[:500]}
     notes: Sequence[Problem] = ()
+    effect: dict[str, object] = {}
     try:
         if is_check:
             notes = scheduler_configs.check(actor=request.actor, text=text)
+            effect = effect_context(
+                queue_preview.preview_config(
+                    actor=request.actor, cluster_id=cluster.id, text=text, now=now()
+                )
+            )
         else:
             scheduler_configs.edit(
                 actor=request.actor,
@@ -56,7 +63,8 @@ def _save(request: PageRequest, cluster: Cluster) -> HttpResponse:
     except Conflict as error:
         return _show(request, cluster, {**typed, "is_conflict": True, "theirs": error.current}, 409)
     if is_check:
-        return _show(request, cluster, {**typed, "is_checked": True, "notes": _told(notes)})
+        checked = {"is_checked": True, "notes": _told(notes), "effect": effect}
+        return _show(request, cluster, {**typed, **checked})
     messages.success(request, _("Saved; the next cycle plans by it."))
     return HttpResponseRedirect(request.get_full_path())
 

@@ -43,14 +43,14 @@ class Cycle:
 def configuration_of(cluster_id: UUID) -> Config:
     """Return the configuration that a cluster's text names, the last good one where it is wrong."""
     text = Cluster.objects.values_list("scheduler_config", flat=True).get(id=cluster_id)
-    return _read(text).config or last_good(cluster_id)
+    return read_config(text).config or last_good(cluster_id)
 
 
 def last_good(cluster_id: UUID) -> Config:
     """Return the newest version of a cluster's configuration that can be read, or the default."""
     rows = SchedulerConfig.objects.filter(cluster_id=cluster_id).order_by("-number")
     for text in rows.values_list("text", flat=True)[:MOST_VERSIONS]:
-        config = _read(text).config
+        config = read_config(text).config
         if config is not None:
             return config
     return DEFAULT_CONFIG
@@ -59,7 +59,8 @@ def last_good(cluster_id: UUID) -> Config:
 MOST_VERSIONS = 20
 
 
-def _read(text: str) -> ParsedConfig:
+def read_config(text: str) -> ParsedConfig:
+    """Parse a cluster's text; an empty one is the default."""
     return parse_config(text) if text.strip() else ParsedConfig(DEFAULT_CONFIG)
 
 
@@ -83,7 +84,7 @@ class Configuration:
             id=self.cluster_id
         )
         is_first, self._version = self._version < 0, row.version
-        parsed = _read(row.scheduler_config)
+        parsed = read_config(row.scheduler_config)
         if parsed.config is not None:
             self._config = parsed.config
         elif is_first:  # another process had a good one in force

@@ -1,6 +1,6 @@
-"""What a change of queues would do, shown before it is made: shares, reclaim, starts.
+"""What a change of queues or of the scheduler would do, before it is made: shares, reclaim, starts.
 
-The engine plans twice on the live snapshot, with the tree as it is and as it would be. Nothing is
+The engine plans twice on the live snapshot, with all as it is and as it would be. Nothing is
 written. The viewer reads numbers of the queues it sees and names of the jobs it sees; of the rest
 only how much it is.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from scheduling.domain import cycles, quarantine
+from scheduling.domain import cycles, quarantine, scheduler_configs
 from scheduling.domain import snapshot as snapshots
 from scheduling.domain.queue_changes import (
     QueueEdit,
@@ -116,6 +116,8 @@ class Preview:
     sums: tuple[SumCheck, ...] = ()
     """The guarantees below each parent of an edited queue."""
     impact: Impact = Impact()
+    missed: tuple[JobEffect, ...] = ()
+    """Tasks that the next cycle would place as things are, and then would not."""
 
 
 def preview_edits(*, actor: Actor, edits: Sequence[QueueEdit], now: datetime) -> Preview:
@@ -152,15 +154,33 @@ def preview_trees(*, actor: Actor, before: Tree, after: Tree, now: datetime) -> 
     return _compare(actor, after, snapshot, wanted)
 
 
+def preview_config(*, actor: Actor, cluster_id: UUID, text: str, now: datetime) -> Preview:
+    """Say what the next cycle would do differently under another scheduler configuration.
+
+    Cost: two cycles of the engine on a cold snapshot.
+
+    Raises:
+        Denied, NotFound, Invalid: as `scheduler_configs.check`.
+    """
+    scheduler_configs.check(actor=actor, text=text)
+    snapshot = snapshots.build(cluster_id, now)
+    tree = read_tree(cluster_id)
+    return _compare(actor, tree, snapshot, snapshot.queues, cycles.read_config(text).config)
+
+
 def _compare(
-    actor: Actor, tree: Tree, before: engine.Snapshot, queues: tuple[engine.Queue, ...]
+    actor: Actor,
+    tree: Tree,
+    before: engine.Snapshot,
+    queues: tuple[engine.Queue, ...],
+    wanted_config: engine.Config | None = None,
 ) -> Preview:
-    """Plan the snapshot as it is and with other queues; say what differs."""
+    """Plan the snapshot as it is, and with other queues or configuration; say what differs."""
     wanted = {queue.name: queue for queue in queues}
     config = cycles.configuration_of(next(iter(tree.values())).cluster_id)
     # A job that makes planning fail is left out of both, as the scheduler leaves it out.
     now = quarantine.plan(before, config)
-    then = quarantine.plan(replace(now.snapshot, queues=queues), config)
+    then = quarantine.plan(replace(now.snapshot, queues=queues), wanted_config or config)
     before, plans = now.snapshot, (now.plan, then.plan)
     names = _Names(actor, before.jobs)
     borrowed = _newly_borrowed(before, wanted, *plans)
@@ -173,6 +193,7 @@ def _compare(
         evictions=names.effects(_by_job(_evicted(plans[1])) - _by_job(_evicted(plans[0]))),
         warnings=tuple(_warnings(tree, before)),
         impact=_impact(before, borrowed, evictions, starts),
+        missed=names.effects(_placed(plans[0]) - _placed(plans[1])),
     )
 
 

@@ -16,7 +16,8 @@ from controlplane.api.base import ApiView
 from controlplane.api.errors import field_errors
 from controlplane.api.fields import ReasonField, StrictSerializer
 from controlplane.api.schema import problems, whole_list
-from scheduling.domain import network_tiers, scheduler_configs
+from controlplane.api.v1.queues import preview_document
+from scheduling.domain import network_tiers, queue_preview, scheduler_configs
 from scheduling.domain.placement_rules import Tier
 from scheduling.domain.scheduler_configs import InForce
 from scheduling.models import Cluster, SchedulerConfig
@@ -33,6 +34,10 @@ class SchedulerConfigOut(serializers.Serializer[Any]):
     problem = serializers.CharField()
     notes = serializers.SerializerMethodField(
         help_text="What the text says that changes nothing; of a dry run what the text sent says."
+    )
+
+    effect = serializers.DictField(
+        required=False, help_text="Of a dry run: what the next cycle would do, as `queues:preview`."
     )
 
     def get_notes(self, found: InForce) -> list[dict[str, str]]:
@@ -127,9 +132,10 @@ class NetworkTiersView(ApiView):
 class SchedulerConfigView(ApiView):
     """The configuration of one cluster; its entity tag is the cluster's version."""
 
-    def reply(self, found: InForce) -> Response:
-        """Answer with the configuration and its entity tag."""
-        return Response(SchedulerConfigOut(found).data, headers={"ETag": etag.tag(found.version)})
+    def reply(self, found: InForce, **more: object) -> Response:
+        """Answer with the configuration, what else there is to say, and its entity tag."""
+        data = SchedulerConfigOut(found).data | more
+        return Response(data, headers={"ETag": etag.tag(found.version)})
 
     @extend_schema(
         operation_id="scheduler_config_read",
@@ -154,7 +160,11 @@ class SchedulerConfigView(ApiView):
         if wanted["dry_run"]:
             notes = scheduler_configs.check(actor=self.actor, text=wanted["text"])
             seen = scheduler_configs.in_force(actor=self.actor, cluster_id=cluster_id)
-            return self.reply(replace(seen, notes=tuple(notes)))
+            effect = queue_preview.preview_config(
+                actor=self.actor, cluster_id=cluster_id, text=wanted["text"], now=self.now
+            )
+            found = replace(seen, notes=tuple(notes))
+            return self.reply(found, effect=preview_document(effect))
         scheduler_configs.edit(
             actor=self.actor,
             cluster_id=cluster_id,

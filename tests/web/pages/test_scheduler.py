@@ -73,6 +73,29 @@ def test_problems_are_shown_at_their_place_and_nothing_is_saved(site: Site, brow
     assert not SchedulerConfig.objects.exists()
 
 
+def test_a_check_says_what_the_next_cycle_would_do(site: Site, browse: Browse) -> None:
+    """Without an action that places, jobs wait that would start; the API says the same."""
+    client = browse(site.people.root)
+    idle = 'actions: "enqueue"\ntiers:\n- plugins:\n  - name: gang\n'
+
+    page = client.post(PATH, {"text": idle, "version": version(site), "action": "check"})
+    same = client.post(PATH, {"text": "", "version": version(site), "action": "check"})
+    address = f"/api/v1/clusters/{site.cluster.id}/scheduler-config"
+    told = client.put(
+        address,
+        {"text": idle, "dry_run": True},
+        headers={"If-Match": client.get(address).headers["ETag"]},
+        content_type="application/json",
+    )
+
+    missed = [(one.job, one.tasks) for one in page.context["effect"]["preview"].missed]
+    assert missed == [("charlies-secret", 2), ("bobs-training", 2)]
+    assert "Would not start" in page.content.decode()
+    assert same.context["effect"]["preview"].missed == ()
+    assert [one["job"] for one in told.json()["effect"]["missed"]] == [name for name, _ in missed]
+    assert in_force(site) == ""
+
+
 def test_check_saves_nothing(site: Site, browse: Browse) -> None:
     """Check says that it would do, and changes nothing."""
     client = browse(site.people.root)
