@@ -155,6 +155,19 @@ def test_a_cluster_without_waiting_jobs_costs_nothing(site: Site) -> None:
     assert foretell(site) == 0
 
 
+@pytest.mark.parametrize(("plan_ms", "plays"), [(1.0, 11), (5.0, 7), (10.0, 5), (100.0, 3)])
+def test_dear_cycles_are_spared_on_plays_first(site: Site, plan_ms: float, plays: int) -> None:
+    """Within the budget a play keeps its 200 cycles as long as three plays are left."""
+    site.node()
+    whole_node(site)
+    times = {"snapshot_ms": 0.0, "plan_ms": plan_ms, "apply_ms": 0.0}
+    site.cluster.cycles.create(number=1, epoch=1, started_at=site.now, **times)
+
+    foretell(site)
+
+    assert StartForecast.objects.get().basis["plays"] == plays
+
+
 def came_true(site: Site, *, told: float, waited: float, repeated: int = 1) -> None:
     """Write an ended job for which a start was foretold, and when it did start."""
     made_at = site.now - timedelta(hours=1)
