@@ -184,7 +184,9 @@ def next_ids(model: type[models.Model], count: int) -> list[int]:
     table = model._meta.db_table  # noqa: SLF001 -- as above
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT nextval(pg_get_serial_sequence(%s, 'id')) FROM generate_series(1, %s)",
+            # Named once: to look the sequence up costs three times as much as to count.
+            "WITH own AS MATERIALIZED (SELECT pg_get_serial_sequence(%s, 'id')::regclass AS name)"
+            " SELECT nextval(own.name) FROM own, generate_series(1, %s)",
             [table, count],
         )
         return [row[0] for row in cursor.fetchall()]
