@@ -335,7 +335,7 @@ def _role_value(
 def _kubernetes_rules(part: Mapping[str, Any], tenant_id: UUID) -> dict[str, Any]:
     """Return what a role says in Kubernetes' words about nodes, neighbours and ports.
 
-    Most say nothing: of 100,000 roles that is asked once each.
+    Most say nothing, and are not searched for each of these.
     """
     if not (part.get("affinity") or part.get("template")):
         return {}
