@@ -292,3 +292,25 @@ def test_elastic_tasks_go_only_as_far_as_sub_groups_stay_whole(needed: int, coun
     outcome = cycle(replace(snapshot, jobs=(old, snapshot.jobs[1])))
 
     assert len(outcome.plan.evictions) == count
+
+
+@pytest.mark.parametrize(("needed", "count"), [(2, 2), (3, 0)])
+def test_nodes_with_like_victims_are_judged_each_by_itself(needed: int, count: int) -> None:
+    """The system's jobs stay, though all else about them is like those that have to go."""
+    snapshot = read(f"""
+        nodes  n1 n2 n3: gpu=1
+        queue  rich: weight=1
+        queue  poor: weight=9
+        job    rich/a: 1 x gpu=1 running n1
+        job    rich/b: 1 x gpu=1 running n2
+        job    rich/c: 1 x gpu=1 running n3
+        job    poor/new: {needed} x gpu=1
+    """)
+    last = snapshot.jobs[2]
+    system = tuple(replace(task, key=f"kube-system/{task.key}") for task in last.tasks)
+    jobs = (*snapshot.jobs[:2], replace(last, tasks=system), snapshot.jobs[3])
+
+    outcome = cycle(replace(snapshot, jobs=jobs))
+
+    assert len(outcome.plan.evictions) == count
+    assert not any("kube-system" in eviction.task for eviction in outcome.plan.evictions)
