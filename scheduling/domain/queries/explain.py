@@ -19,7 +19,7 @@ from scheduling.domain import placement_rules, quarantine
 from scheduling.domain.cycles import configuration_of
 from scheduling.domain.image_rules import Rule, rules_of, runtime_wanted
 from scheduling.domain.jobs import priority_of, request_of
-from scheduling.domain.queries.redaction import redact_fit, redact_ladder, redacted
+from scheduling.domain.queries.redaction import redact_fit, redact_ladder
 from scheduling.domain.snapshot import SnapshotCache
 from scheduling.engine import changes
 from scheduling.engine import explain as engine_explain
@@ -201,9 +201,14 @@ def explain_job(actor: Actor, job: Job, *, now: datetime) -> Why:
         return told(job)  # set aside, or gone meanwhile
     ladder, found = answer
     scope = access.reads(actor, Verb.JOB_READ)
-    shown = redacted(scope, [one.params for one in found], own_queues=queues or ())
+    ladder, shown = redact_ladder(
+        scope,
+        ladder,
+        own_queues={job.queue.name, *(queues or ())},
+        beside=[one.params for one in found],
+    )
     return Why(
-        redact_ladder(scope, ladder, own_queue=job.queue.name),
+        ladder,
         tuple(replace(one, params=params) for one, params in zip(found, shown, strict=True)),
     )
 

@@ -46,26 +46,34 @@ def redact_rows(scope: Scope, rows: Iterable[Row], *, own_queues: Collection[str
         setattr(row, field, params)
 
 
-def redact_ladder(scope: Scope, ladder: Ladder, *, own_queue: str) -> Ladder:
+def redact_ladder(
+    scope: Scope,
+    ladder: Ladder,
+    *,
+    own_queues: Collection[str],
+    beside: Sequence[Params] = (),
+) -> tuple[Ladder, list[dict[str, Any]]]:
     """Return a ladder with what its reader may see: the numbers, and names only of the readable.
 
-    The facts of its rungs tell of the job's own queue and those above it only.
+    With it parameters of what is shown beside it, so that names are asked for once. The facts of
+    its rungs tell of the job's own queue and those above it only.
     """
     reasons = [one for one in (ladder.headline, *(r.reason for r in ladder.rungs)) if one]
-    many = redacted(scope, [one.params for one in reasons], own_queues=(own_queue,))
-    shown = iter([replace(one, params=params) for one, params in zip(reasons, many, strict=True)])
+    many = redacted(scope, [*(one.params for one in reasons), *beside], own_queues=own_queues)
+    shown = iter([replace(one, params=params) for one, params in zip(reasons, many, strict=False)])
 
     def next_of(reason: Reason | None) -> Reason | None:
         return next(shown) if reason else None
 
     headline = next_of(ladder.headline)
     rungs: list[Rung] = [replace(rung, reason=next_of(rung.reason)) for rung in ladder.rungs]
-    return replace(ladder, headline=headline, rungs=tuple(rungs))
+    return replace(ladder, headline=headline, rungs=tuple(rungs)), many[len(reasons) :]
 
 
 def redact_fit(scope: Scope, fit: Fit, *, own_queue: str) -> Fit:
     """Return an answer to a dry run with what its reader may see."""
-    return replace(fit, ladder=redact_ladder(scope, fit.ladder, own_queue=own_queue))
+    ladder, _ = redact_ladder(scope, fit.ladder, own_queues=(own_queue,))
+    return replace(fit, ladder=ladder)
 
 
 def redacted(
