@@ -274,8 +274,9 @@ class _Remedies:
             return
         for key in sorted(key for rows in holders for key in rows if key != self.job.key):
             view = self.session.view(key)
-            if view is not None and starts(self._without((key,)), self.job.key):
-                yield _wait_for(self.session, {key: self.session.held_tasks(view)})
+            held = [] if view is None else self.session.held_tasks(view)
+            if held and starts(self._without((key,)), self.job.key):
+                yield _wait_for(self.session, {key: held})
 
     def _is_among_first(self, gone: Iterable[Sequence[Held]]) -> bool:
         job = self.session.view(self.job.key)

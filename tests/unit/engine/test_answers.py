@@ -73,6 +73,11 @@ def asked(snapshot: Snapshot, job: Job) -> Fit:
     return Fit(bool(binds), promised, binds, ladder_of(session, decided, job.key))
 
 
+def in_order(fit: Fit) -> Fit:
+    """Return an answer with its starts by task: their order among each other says nothing."""
+    return replace(fit, binds=tuple(sorted(fit.binds, key=lambda bind: bind.task)))
+
+
 @examples(4)
 @given(crowds(), st.data())
 def test_fits_says_what_the_next_plan_would_do(snapshot: Snapshot, data: st.DataObject) -> None:
@@ -82,7 +87,8 @@ def test_fits_says_what_the_next_plan_would_do(snapshot: Snapshot, data: st.Data
         memo = Memo()
         for _ in range(3):
             job = data.draw(jobs_of("asked", data.draw(st.sampled_from(queues))))
-            assert fits(state, DEFAULT_CONFIG, job, memo=memo) == asked(state, job)
+            fit = fits(state, DEFAULT_CONFIG, job, memo=memo)
+            assert in_order(fit) == in_order(asked(state, job))
 
 
 def test_a_resource_that_no_node_has_is_no_obstacle_to_asking() -> None:

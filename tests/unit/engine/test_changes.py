@@ -11,7 +11,14 @@ from hypothesis import given
 from scheduling.engine.changes import Change, ChangeKind, apply_change, smallest_changes
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.tables import Memo
-from scheduling.engine.types import HyperNode, Requirement, Snapshot, TopologyMode, TopologyRule
+from scheduling.engine.types import (
+    HyperNode,
+    Requirement,
+    Snapshot,
+    TaskState,
+    TopologyMode,
+    TopologyRule,
+)
 from tests.scenarios import read
 from tests.unit.engine.test_answers import crowds, days
 from tests.unit.engine.test_properties import FACTOR, examples
@@ -169,5 +176,5 @@ def every_change(snapshot: Snapshot, key: str) -> Iterator[Change]:
     for count in range(least, was):
         yield Change(ChangeKind.LOWER_MIN, {"min_available": count, "was": was})
     for other in snapshot.jobs:
-        if other.key != key and any(task.node for task in other.tasks):
+        if other.key != key and any(task.state is TaskState.RUNNING for task in other.tasks):
             yield Change(ChangeKind.WAIT_FOR, {"jobs": [other.key], "tasks": 1, "until": None})
