@@ -153,7 +153,8 @@ class Shares(Plugin):
             total = self.session.total[d]
             before = sum(_kept(q, d, queue, 0) for q in self.tops)
             after = sum(_kept(q, d, queue, amount) for q in self.tops)
-            if after > total and after > before:
+            kept = before - sum(q.allocated[d] for q in self.tops)
+            if kept and after > total and after > before:  # else it is room that is wanting
                 return Reason(
                     ReasonCode.MIN_KEPT_FREE,
                     {
@@ -161,7 +162,7 @@ class Shares(Plugin):
                         "resource": self.session.tables.resources.names[d],
                         "requested": amount,
                         "available": max(total - before, 0),
-                        "kept": before - sum(q.allocated[d] for q in self.tops),
+                        "kept": kept,
                     },
                 )
         return None

@@ -44,6 +44,17 @@ def test_overdue_job_keeps_room_and_starts_when_it_is_free() -> None:
     assert third.plan.reservations == ()
 
 
+def test_a_min_of_something_else_keeps_nobody_from_a_reservation() -> None:
+    """A queue keeps memory free for itself: an overdue job still waits for room, and is kept it."""
+    other = "    queue  other: min.memory=1 keep_min\n"
+    text = STARVED.format(sla=500, limit=5000).replace("gpu=4\n", "gpu=4 memory=8\n", 1)
+
+    outcome = cycle(text + other)
+
+    assert [r.job for r in outcome.plan.reservations] == ["q/big"]
+    assert outcome.reason("q/big").code == ReasonCode.RESERVED
+
+
 def test_nobody_uses_kept_room_when_the_start_is_unknown() -> None:
     """Without time limits of what runs, even a short job must not delay the reserved one."""
     text = STARVED.replace(" limit={limit}", "").format(sla=500)
