@@ -222,13 +222,17 @@ class _Remedies:
         )
 
     def _possible(self, changes: Iterable[Change]) -> list[Change]:
-        """Return the changes that might start the job, those that fit what is left first."""
-        jobs = [(change, _changed(self.job, change)) for change in changes]
-        fitting = [change for change, job in jobs if _fits(self.session, job)]
+        """Return the changes that might start the job, those that fit what is left first.
+
+        None of them where no node has room for it, whatever its queue and its constraints.
+        """
+        if not has_room(self.session, self.row):
+            return []
+        listed = list(changes)
+        fitting = [one for one in listed if _fits(self.session, _changed(self.job, one))]
         if self._nothing_else_starts:
             return fitting
-        roomy = [change for change, job in jobs if self._has_room(job)]
-        return fitting + [change for change in roomy if change not in fitting]
+        return fitting + [one for one in listed if one not in fitting]
 
     def _minimums(self) -> Iterator[Change]:
         """Yield lower minimums that might start the job, the highest first."""
