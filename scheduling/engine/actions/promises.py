@@ -25,11 +25,11 @@ def stand_by_promises(session: Session) -> None:
     all who are served after.
     """
     served = []
-    for group in list(session.groups) if session.reservations else ():
-        own = session.reservations.get(group.first.job.key)
-        if own is None or not own.places or group.first.job.phase is GangPhase.PENDING:
+    owners = {g.first.job.key: g for g in session.groups if g.first.job.key in session.reservations}
+    for key, group in sorted(owners.items()):
+        own, job = session.reservations[key], group.head
+        if not own.places or group.first.job.phase is GangPhase.PENDING:
             continue
-        job = group.head
         if job is None or standing_reason(session, job) is not None:
             continue
         session.give_up(job.key)

@@ -208,7 +208,19 @@ def _place_in_order(session: Session, job: JobView, roles: list[RoleView]) -> Re
     statement.rollback()
     if not failed:
         return Reason(ReasonCode.NOT_CONSIDERED)
-    return reason_of(session, job, next(reversed(failed.values())), placed)
+    return reason_of(session, job, _decisive(list(failed.values())), placed)
+
+
+def _decisive(failures: list[Failure]) -> Failure:
+    """Return the failure that says what would help: a task that only its queue's share keeps out.
+
+    Unless the last one is of a task without which the gang cannot start.
+    """
+    last = failures[-1]
+    if last.role.ready + last.role.waiting < last.role.needed:
+        return last
+    by_share = (f for f in failures if f.refusal and f.refusal.code is ReasonCode.QUEUE_SHARE)
+    return next(by_share, last)
 
 
 def place_counted_on(session: Session, job: JobView) -> Failure | None:

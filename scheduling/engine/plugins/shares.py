@@ -292,11 +292,11 @@ def _is_over(
 
 
 def _keeps_min(level: QueueView, claim: Claim, amounts: Sequence[int]) -> bool:
-    """Return whether a queue has its min, as far as it deserves it now, after the removal."""
+    """Return whether a queue has its min after the removal, even if mins exceed the cluster."""
     for d, least in enumerate(level.min):
         if least and (amount := amounts[d]):
             left = level.allocated[d] - claim.removed.of_queue(level, d) - amount
-            if left < min(least, level.deserved[d]):
+            if left < least:
                 return False
     return True
 

@@ -21,8 +21,9 @@ from scheduling.engine.types import (
 )
 from scheduling.engine.verify import check
 from scheduling.simulator.state import apply_plan, release
+from tests.random_clusters import clusters
 from tests.scenarios import read
-from tests.unit.engine.test_properties import FACTOR, examples, snapshots
+from tests.unit.engine.test_properties import FACTOR, examples
 
 
 def gone_with(eviction: Eviction, result: Plan) -> set[str]:
@@ -33,7 +34,7 @@ def gone_with(eviction: Eviction, result: Plan) -> set[str]:
 
 
 @examples(30)
-@given(snapshots())
+@given(clusters())
 def test_no_task_is_evicted_that_could_stay(snapshot: Snapshot) -> None:
     """Who an eviction is for gets room in the same plan, and would not get it without."""
     for _ in range(2):
@@ -157,7 +158,7 @@ def configs(draw: st.DrawFn) -> Config:
 
 
 @examples(40)
-@given(snapshots(), configs())
+@given(clusters(), configs())
 def test_whatever_is_configured_no_wall_is_broken(snapshot: Snapshot, config: Config) -> None:
     """Room, gangs, devices and victims' rights hold under any actions and plugins."""
     sharing = {"shares", "proportion", "capacity"} & {p.name for t in config.tiers for p in t}

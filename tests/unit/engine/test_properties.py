@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -29,6 +29,7 @@ from scheduling.engine.types import (
 )
 from scheduling.engine.verify import check
 from scheduling.simulator.state import apply_plan, release
+from tests.random_clusters import clusters
 
 NOW = 1000.0
 
@@ -43,6 +44,7 @@ def examples(count: int) -> settings:
     return settings(
         max_examples=count * FACTOR,
         deadline=None,
+        print_blob=True,
         derandomize=FACTOR == 1,  # CI tries the same ones each time, make properties others
         suppress_health_check=[HealthCheck.too_slow],
         phases=[
@@ -190,7 +192,7 @@ def _started(
 
 
 @few
-@given(snapshots())
+@given(clusters())
 def test_every_plan_passes_the_verifier(snapshot: Snapshot) -> None:
     """No room, max, gang, device or victim rule is broken in three cycles in a row."""
     for _ in range(3):
@@ -200,7 +202,7 @@ def test_every_plan_passes_the_verifier(snapshot: Snapshot) -> None:
 
 
 @few
-@given(snapshots(), st.randoms(use_true_random=False))
+@given(clusters(), st.randoms(use_true_random=False))
 def test_order_of_the_input_does_not_matter(snapshot: Snapshot, random: object) -> None:
     """Nodes, their devices, queues, jobs, their tasks and reservations, shuffled: one plan."""
 
@@ -231,7 +233,7 @@ def _in_order(result: Plan) -> Plan:
 
 
 @few
-@given(snapshots())
+@given(clusters())
 def test_memo_never_changes_a_plan(snapshot: Snapshot) -> None:
     """With what was kept from earlier cycles the plan is the same as without."""
     memo = Memo()
@@ -242,7 +244,7 @@ def test_memo_never_changes_a_plan(snapshot: Snapshot) -> None:
 
 
 @examples(8)
-@given(snapshots())
+@given(clusters())
 def test_evictions_end(snapshot: Snapshot) -> None:
     """Left alone, a cluster comes to rest: no queue takes back for ever."""
     for _ in range(25):
@@ -250,61 +252,3 @@ def test_evictions_end(snapshot: Snapshot) -> None:
         snapshot = replace(release(apply_plan(snapshot, result)), now=snapshot.now + 0.01)
 
     assert plan(snapshot, DEFAULT_CONFIG).evictions == ()
-
-
-@examples(12)
-@given(snapshots())
-def test_no_idle_room_for_what_waits(snapshot: Snapshot) -> None:  # noqa: C901 - counts a whole cluster again
-    """At rest no waiting task of a started job would fit what is neither held nor reserved."""
-    queues = tuple(replace(q, lend_min=True, policy=QueuePolicy.PRIORITY) for q in snapshot.queues)
-    jobs = tuple(replace(job, sla_waiting_seconds=None) for job in snapshot.jobs)
-    snapshot = replace(snapshot, queues=queues, jobs=jobs)
-    for _ in range(12):
-        snapshot = replace(
-            release(apply_plan(snapshot, plan(snapshot, DEFAULT_CONFIG))), now=snapshot.now + 0.01
-        )
-    held: dict[str, Counter[str]] = defaultdict(Counter)
-    used: Counter[str] = Counter()
-    parents = {q.name: q.parent for q in queues}
-    for job in snapshot.jobs:
-        roles = {r.name: r for r in job.roles}
-        for task in job.tasks:
-            if task.state is TaskState.RUNNING and task.node is not None:
-                held[task.node].update(roles[task.role].request)
-                name: str | None = job.queue
-                while name is not None:
-                    used[name] += roles[task.role].request[GPU]
-                    name = parents[name]
-    for reservation in snapshot.reservations:
-        for node, amounts in reservation.amounts_by_node.items():
-            held[node].update(amounts)
-    for job in snapshot.jobs:
-        running = sum(t.state is TaskState.RUNNING for t in job.tasks)
-        if not running or running < job.min_available:
-            continue
-        for task in job.tasks:
-            role = next(r for r in job.roles if r.name == task.role)
-            if task.state is TaskState.PENDING:
-                assert not _fits(role, job.queue, snapshot, held=held, used=used)
-
-
-def _fits(
-    role: Role,
-    queue: str,
-    snapshot: Snapshot,
-    *,
-    held: dict[str, Counter[str]],
-    used: Counter[str],
-) -> bool:
-    by_name = {q.name: q for q in snapshot.queues}
-    name: str | None = queue
-    while name is not None:
-        most = by_name[name].max.get(GPU)
-        if most is not None and used[name] + role.request[GPU] > most and role.request[GPU]:
-            return False
-        name = by_name[name].parent
-    return any(
-        n.is_schedulable
-        and all(held[n.name][r] + a <= n.allocatable.get(r, 0) for r, a in role.request.items())
-        for n in snapshot.nodes
-    )

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.types import ActionConfig, Config, Snapshot
 from scheduling.simulator.state import apply_plan, release
+from tests.random_clusters import clusters
 from tests.scenarios import cycle
 from tests.unit.engine.test_eviction_properties import PLUGINS, SHARINGS
-from tests.unit.engine.test_properties import examples, snapshots
+from tests.unit.engine.test_properties import examples
 
 USUAL_ORDER = [
     "reserve",
@@ -54,18 +55,15 @@ def sensible_configs(draw: st.DrawFn) -> Config:
 
 
 def leaves_nothing(snapshot: Snapshot, config: Config) -> None:
-    """Assert that a plan on what a plan left starts and evicts nobody, and promises no one else.
-
-    Room may be reserved for an overdue job that the first plan tried to start before it looked for
-    room to keep; what was reserved stays.
-    """
+    """Assert that a plan on what a plan left changes nothing: promises and reservations stand."""
     first = plan(snapshot, config)
+    left = apply_plan(snapshot, first)
 
-    again = plan(apply_plan(snapshot, first), config)
+    again = plan(left, config)
 
     assert (again.binds, again.evictions) == ((), ())
-    assert {p.job for p in again.pipelined} <= {p.job for p in first.pipelined}
-    assert {r.job for r in first.reservations} <= {r.job for r in again.reservations}
+    assert set(again.pipelined) == set(first.pipelined)
+    assert replace(apply_plan(left, again), version=left.version) == left
 
 
 def later(snapshot: Snapshot, config: Config) -> Snapshot:
@@ -73,22 +71,27 @@ def later(snapshot: Snapshot, config: Config) -> Snapshot:
     return replace(release(apply_plan(snapshot, plan(snapshot, config))), now=snapshot.now + 1)
 
 
-@examples(40)
-@given(snapshots(), st.booleans())
-def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot, is_later: bool) -> None:
-    """By default: whatever the tree, the gangs, their elastic tasks and reservations."""
-    leaves_nothing(later(snapshot, DEFAULT_CONFIG) if is_later else snapshot, DEFAULT_CONFIG)
+@examples(80)
+@given(clusters(), st.integers(0, 2))
+def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot, cycles: int) -> None:
+    """By default: whatever the tree, the gangs, their rules, elastic tasks and reservations."""
+    for _ in range(cycles):
+        snapshot = later(snapshot, DEFAULT_CONFIG)
+
+    leaves_nothing(snapshot, DEFAULT_CONFIG)
 
 
-@examples(40)
-@given(snapshots(), sensible_configs())
+@examples(60)
+@given(clusters(has_rules=False), sensible_configs(), st.integers(0, 1))
 def test_a_plan_leaves_nothing_to_do_whatever_is_configured(
-    snapshot: Snapshot, config: Config
+    snapshot: Snapshot, config: Config, cycles: int
 ) -> None:
     """Under any plugins in any tiers, with any of the actions in their usual order."""
     if not {"shares", "proportion", "capacity"} & {p.name for t in config.tiers for p in t}:
         queues = tuple(replace(q, min={}, max={}) for q in snapshot.queues)  # nobody keeps to them
         snapshot = replace(snapshot, queues=queues)
+    for _ in range(cycles):
+        snapshot = later(snapshot, config)
 
     leaves_nothing(snapshot, config)
 
@@ -232,3 +235,30 @@ def test_a_short_job_grows_in_kept_room_at_once() -> None:
     """)
 
     assert outcome.bound("q/short") == 2
+
+
+def test_a_role_that_never_fits_keeps_no_other_from_idle_room() -> None:
+    """The large task stands before a max; the small one only before its queue's share."""
+    outcome = cycle("""
+        nodes  n1: gpu=4
+        queue  a: max.gpu=3
+        queue  b: weight=3
+        job    a/grows: 2 x gpu=1 role=small running n1 ; 1 x gpu=4 role=large min=1 phase=Running
+        job    b/large: 1 x gpu=8
+    """)
+
+    assert outcome.binds == {"a/grows-small-1": "n1"}
+
+
+def test_a_min_is_kept_even_if_mins_exceed_the_cluster() -> None:
+    """Both were promised three of four GPUs: who holds them keeps them."""
+    outcome = cycle("""
+        nodes  n1: gpu=4
+        queue  a: min.gpu=3
+        queue  b: min.gpu=3
+        job    a/old: 3 x gpu=1 min=1 running n1*3 phase=Running
+        job    b/new: 3 x gpu=1 min=1
+    """)
+
+    assert outcome.evicted == []
+    assert outcome.bound("b/new") == 1
