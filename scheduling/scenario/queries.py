@@ -126,7 +126,8 @@ def steps(session: Session, query: Data) -> list[bool]:
             continue
         job, role, _ = views[step["pod"]]
         fits = bool(_passes(session, job, role)[node])
-        answers.append(fits if step["op"] == "check" else session.place(job, role, node))
+        is_check = step["op"] == "check"
+        answers.append(fits if is_check else bool(role.pending) and session.place(job, role, node))
     return answers
 
 

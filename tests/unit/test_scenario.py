@@ -258,3 +258,20 @@ def test_devices_of_claims_count_for_admission_though_no_minimum_is_stated(
     )
 
     assert answer["podgroup_phase"] == {"ns/pg": phase}
+
+
+def test_a_pod_that_is_placed_already_is_not_placed_again() -> None:
+    """The second step has no pod left to place."""
+    data = {k: v for k, v in CASE.items() if k != "actions"}
+    step = {"op": "place", "pod": "ns/p0", "node": "n1"}
+
+    found = scenario.answer(
+        {
+            **data,
+            "kind": "query",
+            "pods": CASE["pods"][:1],
+            "query": {"ask": "steps", "steps": [step, step]},
+        }
+    )
+
+    assert found["steps"] == [True, False]
