@@ -82,14 +82,13 @@ class ResourceStrategyFit(Plugin):
         kind = shape.annotations.get(SCORING_TYPE, "")
         if kind not in ("MostAllocated", "LeastAllocated"):
             return self.rules
-        try:
-            weights = json.loads(shape.annotations.get(SCORING_WEIGHT, "{}"))
-        except ValueError:
+        weights = _read_weights(shape.annotations.get(SCORING_WEIGHT, "{}"))
+        if weights is None:
             return self.rules
-        index = self.session.tables.resources.index
-        if not isinstance(weights, dict) or not weights:
+        if not weights:
             return {d: (kind, weight) for d, (_, weight) in self.rules.items()}
-        return {index[name]: (kind, float(w)) for name, w in weights.items() if name in index}
+        index = self.session.tables.resources.index
+        return {index[name]: (kind, w) for name, w in weights.items() if name in index}
 
     def node_order(self, shape: Shape, nodes: Any) -> Float64:
         """Return float64 scores of the nodes at `nodes`."""
@@ -129,6 +128,18 @@ class ResourceStrategyFit(Plugin):
             if d != PODS_DIM:
                 score = np.where(allocatable[d][nodes] > 0, score, 0.0)
         return score
+
+
+def _read_weights(text: str) -> dict[str, float] | None:
+    """Return the weights that a role states, None where they cannot be read."""
+    try:
+        weights = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(weights, dict):
+        return None
+    numbers = {name: w for name, w in weights.items() if isinstance(w, int | float) and w >= 0}
+    return numbers if len(numbers) == len(weights) else None
 
 
 def _by_prefix(stated: Mapping[str, Any], name: str) -> Any:

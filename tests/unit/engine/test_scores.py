@@ -82,6 +82,8 @@ def test_tasks_of_one_cycle_see_each_other() -> None:
         ({}, {"n1": 800.0, "n2": 900.0}),
         ({"scoring-type": "MostAllocated"}, {"n1": 200.0, "n2": 100.0}),
         ({"scoring-type": "MostAllocated", "weight": "{"}, {"n1": 800.0, "n2": 900.0}),
+        ({"scoring-type": "MostAllocated", "weight": "[3]"}, {"n1": 800.0, "n2": 900.0}),
+        ({"scoring-type": "MostAllocated", "weight": '{"cpu": "x"}'}, {"n1": 800.0, "n2": 900.0}),
         ({"scoring-type": "MostAllocated", "weight": '{"cpu": 3}'}, {"n1": 200.0, "n2": 100.0}),
         ({"scoring-type": "Whatever"}, {"n1": 800.0, "n2": 900.0}),
     ],
