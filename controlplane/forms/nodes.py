@@ -19,7 +19,9 @@ class MarksForm:
     labels: str
     taints: str
     version: int
-    errors: list[str] = field(default_factory=list)
+    label_errors: list[str] = field(default_factory=list)
+    taint_errors: list[str] = field(default_factory=list)
+    conflict: str = ""
 
     @classmethod
     def of_node(cls, node: Node) -> MarksForm:
@@ -53,11 +55,14 @@ class MarksForm:
         return taints
 
     def take(self, error: Conflict | Invalid) -> None:
-        """Keep what was wrong, in words."""
+        """Keep what was wrong, in words; after a conflict what was typed may be sent again."""
         if isinstance(error, Conflict):
-            self.errors = [sentence(error.code, error.params)]
-        else:
-            self.errors = [sentence(one.code, one.params) for one in error.problems]
+            self.conflict = sentence(error.code, error.params)
+            self.version = getattr(error.current, "version", self.version)
+            return
+        for one in error.problems:
+            errors = self.label_errors if one.path.startswith("labels") else self.taint_errors
+            errors.append(sentence(one.code, one.params))
 
 
 def _lines(text: str) -> list[str]:

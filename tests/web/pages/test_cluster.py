@@ -148,6 +148,7 @@ def test_labels_and_taints_are_edited_on_the_nodes_page(site: Site, browse: Brow
     page = client.get(address).content.decode()
     data = {"labels": "no label", "taints": "x:Never", "version": site.node.version + 1}
     refused = client.post(f"{address}marks/", data)
+    late = client.post(f"{address}marks/", {"labels": "mine", "version": site.node.version})
 
     node = Node.objects.get(id=site.node.id)
     assert (saved.status_code, refused.status_code) == (302, 422)
@@ -160,6 +161,9 @@ def test_labels_and_taints_are_edited_on_the_nodes_page(site: Site, browse: Brow
     assert "“no label” is not the key of a label" in refused.content.decode()
     assert "“Never” is no effect of a taint" in refused.content.decode()
     assert "x:Never</textarea>" in refused.content.decode()
+    assert late.status_code == 409
+    assert "Somebody changed it meanwhile" in late.content.decode()
+    assert f'name="version" value="{node.version}"' in late.content.decode()
     assert "Save labels and taints" not in browse(site.people.alice).get(address).content.decode()
 
 
