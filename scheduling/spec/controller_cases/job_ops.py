@@ -238,7 +238,8 @@ def _build_pod(given: Case, when: Case) -> dict[str, Any]:
     )
     volumes: dict[str, str] = {}  # the same claim twice is one volume
     for volume in job.get("volumes", ()):
-        volumes.setdefault(volume.get("claim") or volume["mount_path"], volume["mount_path"])
+        path = volume.get("mount_path", "")
+        volumes.setdefault(volume.get("claim") or path, path)
     return {
         "pod_name": marks.name,
         "namespace": marks.namespace,

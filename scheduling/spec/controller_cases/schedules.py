@@ -237,7 +237,7 @@ def _make_job(given: Case, when: Case) -> dict[str, Any]:
 
 def _sort(given: Case, when: Case) -> dict[str, Any]:
     del when
-    jobs = [_job(job) for job in given["jobs"]]
+    jobs = [_job(job) for job in given.get("jobs", ())]
     listed: list[dict[str, Any]] = []
     for job in by_age(jobs):
         time = {"created_at": write_time(job.created_at)} if job.created_at else {}
@@ -250,7 +250,7 @@ def _own_jobs(given: Case, when: Case) -> dict[str, Any]:
     stated = given["cronjob"]
     own = [
         job
-        for job in given["jobs"]
+        for job in given.get("jobs", ())
         if job.get("namespace") == stated.get("namespace")
         and (job.get("owner") or {}).get("controller")
         and job["owner"].get("kind") == "CronJob"
