@@ -42,7 +42,7 @@ KNOWN_ACTIONS = frozenset(
 LASTING = WALLS | {ReasonCode.QUEUE_MAX}
 """Refusals that last for the cycle, unless somebody is evicted."""
 
-FEW_RIVALS = 100
+FEW_RIVALS = 32
 """Groups of waiting jobs among which a cycle is soon run, whoever comes first."""
 
 

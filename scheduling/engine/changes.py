@@ -88,8 +88,9 @@ def smallest_changes(
 ) -> tuple[Change, ...]:
     """Return changes each of which alone starts the job in the next plan; at most `most`.
 
-    In the order of `ChangeKind`, one of a kind. None if the job starts anyway, or if no single
-    change would start it. `queues` are those that may be proposed; None: all.
+    In the order of `ChangeKind`, one of a kind. None if the job starts anyway or room is being made
+    for it, or if no single change would start it. `queues` are those that may be proposed; None:
+    all.
     Raises: KeyError if the snapshot has no such job.
     """
     memo = memo or Memo()
