@@ -391,6 +391,34 @@ def test_tasks_keep_off_a_node_that_is_busy(site: Site) -> None:
     assert places(site, second) == [busy.name]
 
 
+MOVING = """
+actions: "shuffle"
+tiers:
+- plugins:
+  - {name: gang}
+  - name: rescheduling
+    arguments:
+      strategies:
+      - name: lowNodeUtilization
+        params: {thresholds: {cpu: 20, memory: 20}, targetThresholds: {cpu: 50, memory: 50}}
+"""
+
+
+def test_a_busy_node_gives_elastic_tasks_to_an_idle_one(site: Site) -> None:
+    """The agents' measurements withdraw as many as bring the node to its target, and no more."""
+    busy = site.node(cpu_milli=10_000)
+    elastic = site.started(role(replicas=6, min_available=1))
+    idle = site.node(cpu_milli=10_000)
+    measure(site, busy, cpu_milli=7000)
+    measure(site, idle, cpu_milli=100)
+    Cluster.objects.filter(id=site.cluster.id).update(scheduler_config=MOVING)
+
+    moved = carry_out(site, MOVING).evictions
+
+    assert moved == 2  # a fifth of its ten cores, less what is kept for the system
+    assert fresh(elastic).tasks_stopping == 2
+
+
 def test_load_is_read_only_where_a_plugin_looks_at_it(site: Site) -> None:
     """By the default configuration the nodes carry no load, and lose it with the configuration."""
     node = site.node(cpu_milli=10_000)
