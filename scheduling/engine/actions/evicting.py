@@ -51,7 +51,13 @@ class Search:
         """Job -> all that it held when that was last asked, as one unit."""
         self._may_break_gangs = True
 
-    def run(self, may_take: Callable[[RoleView], bool], *, count: int | None = None) -> bool:
+    def run(
+        self,
+        may_take: Callable[[RoleView], bool],
+        *,
+        count: int | None = None,
+        may_break_gangs: bool = True,
+    ) -> bool:
         """Place the whole gang, evicting the least; True if it stands, else all is undone.
 
         With `count` that many elastic tasks are placed, for which no gang is broken; else as many
@@ -65,7 +71,7 @@ class Search:
         statement = Statement(session)
         roles = roles_in_order(session, job)
         start = job.placed
-        self._may_break_gangs = count is None
+        self._may_break_gangs = may_break_gangs and count is None
         failed: dict[str, Failure] = {}
         while session.is_job_starving(job) if count is None else job.placed < start + count:
             role = next_role(roles, failed, with_best_effort=True)

@@ -56,6 +56,8 @@ def _run(session: Session, arguments: Mapping[str, str], action: str) -> None:
     """
     most = int(arguments.get("maxDomains", "8"))
     allow_whole = arguments.get("allowWholeBundle", "true").strip().lower() == "true"
+    if action == RECLAIM and not session.each("preemptive"):
+        allow_whole = False  # nobody says what a queue deserves: two jobs would take turns
     lines = Lines(session, starving_groups(session))
     while (queue := lines.next_queue()) is not None:
         if action == RECLAIM and session.is_overused(queue):

@@ -34,8 +34,14 @@ class Reclaim:
         self._gates: list[Callable[[JobView, RoleView], bool]] = session.each("preemptive")
 
     def serve(self, groups: list[Group], *, count: int | None) -> None:
-        """Make room job by job, in order; `count` tasks at a time, or the gang's lack."""
+        """Make room job by job, in order; `count` tasks at a time, or the gang's lack.
+
+        Where no plugin says what a queue deserves a gang takes only what complete gangs can spare:
+        else two jobs would take turns.
+        """
         session = self.session
+        if not self._gates and count is not None:
+            return
         lines = Lines(session, groups)
         misses: set[tuple[object, ...]] = set()
         while (queue := lines.next_queue()) is not None:
@@ -68,7 +74,9 @@ class Reclaim:
                 session,
                 job,
                 lambda: Search(session, job, action=NAME, veto="reclaimable", victims=victims).run(
-                    lambda role: self._may_take(job, role), count=count
+                    lambda role: self._may_take(job, role),
+                    count=count,
+                    may_break_gangs=bool(self._gates),
                 ),
             )
         if stands:

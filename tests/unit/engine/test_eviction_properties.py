@@ -85,6 +85,20 @@ SHARINGS = {
             (PluginConfig("drf"), PluginConfig("predicates"), PluginConfig("proportion")),
         ),
     ),
+    "nobody says what a queue deserves": Config(
+        (
+            *(ActionConfig(name) for name in ("allocate", "preempt", "reclaim", "gangreclaim")),
+            ActionConfig("elastic", {"takeBack": "true"}),
+            ActionConfig("backfill"),
+        ),
+        (
+            (
+                PluginConfig("priority"),
+                PluginConfig("gang", {"gang.wholeGangs": "true"}),
+                PluginConfig("predicates"),
+            ),
+        ),
+    ),
 }
 
 
