@@ -185,8 +185,8 @@ class _Remedies:
         self.row = session.tables.rows[key]
         self.job = self.row.job
         self.memo = memo
-        self._nothing_else_starts = not session.journal and key not in session.kept
-        """Then what does not fit what is left cannot start: nothing was taken from it."""
+        self._nothing_else_starts = not session.journal and not session.kept
+        """Then what does not fit what is left cannot start: nothing was taken or kept from it."""
 
     def found(self, queues: Collection[str] | None, most: int) -> tuple[Change, ...]:
         """Return what `smallest_changes` does."""
@@ -279,7 +279,8 @@ class _Remedies:
             return
         for key in sorted(key for rows in holders for key in rows if key != self.job.key):
             view = self.session.view(key)
-            held = [] if view is None else self.session.held_tasks(view)
+            roles = [] if view is None else view.roles  # what is evicted now is held all the same
+            held = [(role, task, node) for role in roles for task, node in role.row.held]
             if held and starts(self._without((key,)), self.job.key):
                 yield _wait_for(self.session, {key: held})
 
