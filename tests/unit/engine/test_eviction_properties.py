@@ -33,8 +33,8 @@ def gone_with(eviction: Eviction, result: Plan) -> set[str]:
     return {e.task for e in result.evictions if e.job == eviction.job}
 
 
-@examples(30)
-@given(clusters())
+@examples(90)
+@given(clusters(has_rules=False))
 def test_no_task_is_evicted_that_could_stay(snapshot: Snapshot) -> None:
     """Who an eviction is for gets room in the same plan, and would not get it without."""
     for _ in range(2):

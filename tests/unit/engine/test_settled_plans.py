@@ -71,7 +71,7 @@ def later(snapshot: Snapshot, config: Config) -> Snapshot:
     return replace(release(apply_plan(snapshot, plan(snapshot, config))), now=snapshot.now + 1)
 
 
-@examples(80)
+@examples(60)
 @given(clusters(), st.integers(0, 2))
 def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot, cycles: int) -> None:
     """By default: whatever the tree, the gangs, their rules, elastic tasks and reservations."""

@@ -387,3 +387,38 @@ def test_who_came_first_needs_no_neighbour_that_came_later() -> None:
 
     assert check(state, early) == []
     assert [v.code for v in check(state, late)] == ["alone"]
+
+
+def with_job(state: Snapshot, **changes: object) -> Snapshot:
+    """Return the state with one thing about the waiting job of two tasks changed."""
+    old, new, other = state.jobs
+    return replace(state, jobs=(old, replace(new, **changes), other))  # type: ignore[arg-type]
+
+
+def held_off(state: Snapshot) -> Snapshot:
+    """Return the state whose waiting tasks must not be retried yet."""
+    tasks = tuple(replace(t, not_before=state.now + 60) for t in state.jobs[1].tasks)
+    return with_job(state, tasks=tasks)
+
+
+KEPT = Reservation("r/new", {"n2": {CPU: 4000}}, 1e9)
+
+BARRED: dict[str, Snapshot] = {
+    "back_off": held_off(world()),
+    "not_runnable": with_job(world(), is_runnable=False),
+    "queue_not_leaf": with_job(
+        read(WORLD.replace("queue  r:", "queue  r: parent=p\nqueue p:")), queue="p"
+    ),
+    "unknown_queue": with_job(world(), queue="gone"),
+    "room_reserved": replace(world(), reservations=(KEPT,)),
+}
+
+
+@pytest.mark.parametrize("code", sorted(BARRED))
+def test_a_start_of_who_must_wait_is_named(code: str) -> None:
+    """Who may not run, has no queue of its own, or takes what is kept for another."""
+    state = BARRED[code]
+    faulty = replace(binds("n2"), reservations=state.reservations)
+
+    assert {v.code for v in check(state, faulty)} == {code}
+    assert check(state, plan(state, DEFAULT_CONFIG)) == []
