@@ -18,6 +18,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from scheduling.engine import registry
 from scheduling.engine.actions import preempt, reclaim
 from scheduling.engine.actions.failures import missing_request
 from scheduling.engine.actions.reserve import FOR_WANT_OF_ROOM
@@ -38,6 +39,8 @@ KNOWN_ACTIONS = frozenset(
     {"enqueue", "reserve", "allocate", preempt.NAME, reclaim.NAME, "elastic", "backfill"}
 )
 """Actions of which the argument above holds; with any other everybody is looked at."""
+
+OWN_PLUGINS = "scheduling.engine.plugins."
 
 LASTING = WALLS | {ReasonCode.QUEUE_MAX}
 """Refusals that last for the cycle, unless somebody is evicted."""
@@ -92,9 +95,14 @@ def starts(session: Session, key: str) -> bool:
 
 
 def _is_known(config: Config) -> bool:
+    """Return whether the argument above holds: a stranger's plugin may look at whoever it likes."""
     return all(
         action.name in KNOWN_ACTIONS and float(action.arguments.get("lapseSeconds", "0")) <= 0
         for action in config.actions
+    ) and all(
+        registry.plugin(one.name).__module__.startswith(OWN_PLUGINS)
+        for tier in config.tiers
+        for one in tier
     )
 
 

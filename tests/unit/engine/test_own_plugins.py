@@ -11,6 +11,7 @@ import pytest
 from scheduling.engine import registry
 from scheduling.engine.config import parse_config
 from scheduling.engine.cycle import plan
+from scheduling.engine.explain import explain
 from tests.scenarios import read
 
 SOURCE = """
@@ -21,12 +22,17 @@ class Last(Plugin):
     def node_order(self, shape, nodes):
         return np.arange(self.session.tables.nodes.count)[nodes] * 1.0
 
+class Crowd(Plugin):
+    def predicate(self, shape):
+        return np.full(self.session.tables.nodes.count, len(self.session.groups) > 1)
+
 NOT_A_PLUGIN = 7
 """
 
 NAMES = """
 [terrace.scheduler.plugins]
 own-last = own_terrace_plugins:Last
+own-crowd = own_terrace_plugins:Crowd
 own-number = own_terrace_plugins:NOT_A_PLUGIN
 own-missing = own_terrace_plugins:Nothing
 gang = own_terrace_plugins:Last
@@ -90,3 +96,14 @@ def test_a_plugin_cannot_take_the_name_of_another_one() -> None:
     """Gang stays gang."""
     assert registry.PLUGINS["gang"].__name__ == "Gang"
     assert registry.FAULTY["gang"] == "the name is taken by another plugin"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_plugin_that_looks_at_others_finds_them_when_one_job_is_explained() -> None:
+    """What is said of one job is what the cycle of all does, whatever a plugin goes by."""
+    config = parse_config(TEXT.format(name="own-crowd")).config
+    snapshot = read("nodes n1: cpu=1\nqueue q:\njob q/a: 1 x cpu=9\njob q/b: 1 x cpu=1")
+
+    assert config is not None
+    (bind,) = plan(snapshot, config).binds
+    assert explain(snapshot, config, bind.job).starts
