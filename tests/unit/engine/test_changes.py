@@ -150,7 +150,7 @@ def test_where_nothing_is_named_no_single_change_helps(snapshot: Snapshot) -> No
     for state in (snapshot, list(days(snapshot))[-1]):
         memo = Memo()
         decided = plan(state, DEFAULT_CONFIG)
-        served = {one.job for one in (*decided.binds, *decided.pipelined)}
+        served = {one.job for one in decided.binds} | {one.job for one in decided.pipelined}
         waiting = sorted(decided.job_reasons.keys() - served)
         for key in waiting[: 3 * FACTOR]:  # each costs a cycle for every change there is
             found = smallest_changes(state, DEFAULT_CONFIG, key, memo=memo, most=4)
