@@ -16,6 +16,8 @@ from tenants.domain.access import Actor
 
 FRESH = timedelta(minutes=15)
 """An older forecast is not shown: the process that makes them is away."""
+LEAST_TOLD = 20
+"""Of fewer forecasts no share is told."""
 LATELY = 500
 """Forecasts by which it is told how often they come true."""
 
@@ -49,6 +51,11 @@ class Calibration:
     count: int
     by_p50: int
     by_p90: int
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether there are enough of them for a percentage to mean anything."""
+        return self.count >= LEAST_TOLD
 
     @property
     def percent_by_p50(self) -> int:

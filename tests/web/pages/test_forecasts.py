@@ -43,7 +43,7 @@ def test_the_page_says_when_it_starts(site: Site, browse: Browse) -> None:
     assert words in overview
     assert words in why
     assert "3 jobs by what their owners&#x27; earlier jobs took. 1 job by its time limit." in why
-    assert "No job has started yet for which a time was told." in why
+    assert "0 forecasts have come due so far, which is too few" in why
 
 
 def test_without_a_time_the_page_says_so_and_shows_no_number(site: Site, browse: Browse) -> None:
@@ -82,11 +82,18 @@ def started_between(site: Site) -> StartForecast:
 def test_who_started_is_shown_beside_what_was_told(site: Site, browse: Browse) -> None:
     """Operations lists the first range told of a job, and how often such ranges came true."""
     row = started_between(site)
+    client = browse(site.people.bob)
 
-    page = browse(site.people.bob).get("/ops/starts/").content.decode()
+    page = client.get("/ops/starts/").content.decode()
 
     assert f"{clock(row.p50_at)} to {clock(row.p90_at)}: as told" in page
-    assert "1 forecasts, 0 % came true by the first time and 100 % by the second" in page
+    assert "1 forecast has come due so far, which is too few" in page
+    told = StartForecast.objects.get()
+    for minutes in range(1, 20):
+        told.pk, told.made_at = None, told.made_at - timedelta(minutes=minutes)
+        told.save()
+    page = client.get("/ops/starts/").content.decode()
+    assert "20 forecasts, 0 % came true by the first time and 100 % by the second" in page
 
 
 def test_calibration_counts_the_jobs_that_its_reader_may_see(site: Site, browse: Browse) -> None:
