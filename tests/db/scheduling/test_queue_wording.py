@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduling.domain import wording
+from scheduling.domain import config_wording, wording
 from scheduling.spec.problem_texts import PROBLEM_TEXTS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,7 +52,8 @@ CODES = sorted(
 def test_code_has_a_sentence(code: str, names: frozenset[str] | None) -> None:
     """The sentence of a code uses no parameter that the refusal does not give."""
     assert wording.has_sentence(code)
-    text = str(wording.SENTENCES.get(code) or PROBLEM_TEXTS[code])
+    texts = config_wording.TEXTS | PROBLEM_TEXTS | wording.SENTENCES
+    text = str(texts[code])
     used = set(re.findall(r"{(\w+)}", text))
 
     assert names is None or used <= names

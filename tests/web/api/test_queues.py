@@ -129,6 +129,7 @@ def test_preview_changes_nothing(site: Site, as_user: As) -> None:
         "evictions",
         "warnings",
         "sums",
+        "missed",
         "impact",
     }
     assert Queue.objects.get(id=site.vision.id).weight == 2
