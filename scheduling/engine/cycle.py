@@ -12,7 +12,6 @@ from scheduling.engine.garbage import without_collecting
 from scheduling.engine.journal import EntryKind
 from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.rows import has_needed_neighbours
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import Int64
 from scheduling.engine.tables import Memo, ToldShares, prepare
@@ -69,8 +68,8 @@ AGAIN_AT_THE_END = frozenset({"reserve"})
 def run_actions(session: Session, names: Collection[str] | None = None) -> None:
     """Run the configured actions in order, or some, then settle what they decided between them.
 
-    Where tasks have to go, or some wait for neighbours, the actions run once more on what that
-    leaves over or opens for others, until they find nothing: else the next cycle would.
+    What one decides may leave room to others or open something for them, so that all run again
+    until they find nothing: else the next cycle would.
     """
     stand_by_promises(session)
     chosen = [a for a in session.config.actions if names is None or a.name in names]
@@ -80,21 +79,11 @@ def run_actions(session: Session, names: Collection[str] | None = None) -> None:
             if number == 0 or action.name not in ONCE:
                 registry.action(action.name)(session, action.arguments)
         settle(session)
-        if session.journal == before or not _may_open_more(session):
+        if session.journal == before:
             break
     for action in chosen:
         if action.name in AGAIN_AT_THE_END and session.journal:
             registry.action(action.name)(session, action.arguments)
-
-
-def _may_open_more(session: Session) -> bool:
-    """Return whether what was decided may let others start that had their turn before."""
-    return any(e.kind is not EntryKind.PLACE for e in session.journal) or any(
-        has_needed_neighbours(role.role)
-        for group in session.groups
-        if group.position < len(group.rows)
-        for role in group.first.roles
-    )
 
 
 def open_session(

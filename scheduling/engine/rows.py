@@ -156,13 +156,6 @@ def has_neighbour_rules(role: Role) -> bool:
     )
 
 
-def has_needed_neighbours(role: Role) -> bool:
-    """Return whether its tasks may go where they may not now once others have come."""
-    return any(t.is_required and not t.is_anti for t in role.pod_terms) or any(
-        rule.is_required for rule in role.spread
-    )
-
-
 def _phase(phase: GangPhase, *, scheduled: int, done: int, running: int, needed: int) -> GangPhase:
     """Return the phase that a gang's tasks stand for.
 
