@@ -86,7 +86,8 @@ def test_end_of_up_ends_tasks_and_the_next_one_runs_them_again(data: Path) -> No
 
 def test_tasks_live_through_a_killed_supervisor(data: Path) -> None:
     """After kill -9 the same processes go on under the next start, as the same attempts."""
-    first = Up(data, with_agent=True)
+    patient = {"TERRACE_NODE_LEASE_SECONDS": "120"}  # a start may take longer than tasks wait
+    first = Up(data, with_agent=True, **patient)
     first.address()
     first.ask(SUBMIT)
     wait_for_attempts(first, [RUNNING, RUNNING])
@@ -94,7 +95,7 @@ def test_tasks_live_through_a_killed_supervisor(data: Path) -> None:
     agent = first.pid_of("agent")
 
     first.kill()
-    second = Up(data, with_agent=True)
+    second = Up(data, with_agent=True, **patient)
     second.address()
 
     assert second.pid_of("agent") != agent
