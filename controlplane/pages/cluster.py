@@ -19,6 +19,7 @@ from controlplane.pages.frame import PageRequest, now, page, render_page
 from controlplane.pages.job_actions import error_text
 from controlplane.pages.node_detail import node_context
 from scheduling.domain import node_marks, nodes
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.models import Cluster, Node
 from tenants.domain.access import Verb, may, require
@@ -85,13 +86,11 @@ def node_mark(request: PageRequest, name: str) -> HttpResponse:
     form = MarksForm.of_post(request.POST)
     try:
         node_marks.edit(
-            actor=request.actor,
+            deed=Deed(request.actor, now(), request.POST.get("reason", "")[:500]),
             node_id=found.id,
             labels=form.read_labels(),
             taints=form.read_taints(),
             expected_version=form.version,
-            now=now(),
-            reason=request.POST.get("reason", "")[:500],
         )
     except (Conflict, Invalid) as error:
         form.take(error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from scheduling.models import ChangeSet, Queue
+from scheduling.models import ChangeSet, Node, Queue
 from tenants.domain import audit
 from tenants.domain.access import Actor
 
@@ -24,18 +24,21 @@ class Deed:
     def record(
         self,
         action: str,
-        subject: Queue | ChangeSet,
+        subject: Queue | ChangeSet | Node,
         before: Mapping[str, Any] | None,
         after: Mapping[str, Any] | None,
     ) -> None:
-        """Write the audit row of something that belongs to an org unit; as `audit.record`."""
+        """Write the audit row of a subject, with the org unit it belongs to; as `audit.record`.
+
+        Nodes belong to the installation.
+        """
         audit.record(
             actor=self.actor,
             action=action,
             subject=subject,
             before=before,
             after=after,
-            unit=subject.unit,
+            unit=None if isinstance(subject, Node) else subject.unit,
             now=self.now,
             reason=self.reason,
             request_id=self.request_id,

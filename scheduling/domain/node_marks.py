@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from uuid import UUID
 
 from scheduling.domain import nodes
+from scheduling.domain.deeds import Deed
 from scheduling.domain.network_tiers import LABEL, LABEL_VALUE
 from scheduling.domain.snapshot_values import HOSTNAME
 from scheduling.models import Node
-from tenants.domain.access import Actor
 from tenants.domain.errors import Invalid, Problem
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -29,15 +28,13 @@ class Taint:
     effect: str = EFFECTS[0]
 
 
-def edit(  # noqa: PLR0913 - by keyword
+def edit(
     *,
-    actor: Actor,
+    deed: Deed,
     node_id: UUID,
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Taint] | None = None,
     expected_version: int,
-    now: datetime,
-    reason: str = "",
 ) -> Node:
     """Replace a node's labels, its taints, or both, from the next cycle on; what runs goes on.
 
@@ -58,11 +55,9 @@ def edit(  # noqa: PLR0913 - by keyword
         problems += _problems_of_taints(taints)
         fields["taints"] = [asdict(taint) for taint in taints]
     if problems:
-        nodes.require_admin(actor)
+        nodes.require_admin(deed.actor)
         raise Invalid(problems)
-    return nodes.edit(
-        actor, node_id, "node.marks", now, reason, expected_version=expected_version, **fields
-    )
+    return nodes.edit(deed, "node.marks", node_id, expected_version=expected_version, **fields)
 
 
 def _problems_of_labels(labels: Mapping[str, str]) -> list[Problem]:

@@ -21,6 +21,7 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import F
 
 from scheduling.domain import reports, topics
+from scheduling.domain.deeds import Deed
 from scheduling.domain.job_work import Exit
 from scheduling.domain.transitions import LAUNCH_TOPIC, STOP_TOPIC, Batch
 from scheduling.lifecycle.states import AttemptState, StopReason
@@ -426,18 +427,20 @@ def drop_commands(attempt_ids: Collection[UUID], node_id: UUID) -> int:
 
 def cordon(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
     """Let nothing new start on the node; what runs goes on."""
-    return edit(actor, node_id, "node.cordon", now, reason, is_cordoned=True)
+    return edit(Deed(actor, now, reason), "node.cordon", node_id, is_cordoned=True)
 
 
 def uncordon(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
     """Let tasks start on the node again."""
-    return edit(actor, node_id, "node.uncordon", now, reason, is_cordoned=False, is_draining=False)
+    deed = Deed(actor, now, reason)
+    return edit(deed, "node.uncordon", node_id, is_cordoned=False, is_draining=False)
 
 
 def drain(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> Node:
     """Empty the node: nothing new starts, what runs is evicted with grace."""
+    deed = Deed(actor, now, reason)
     with transaction.atomic():
-        node = edit(actor, node_id, "node.drain", now, reason, is_cordoned=True, is_draining=True)
+        node = edit(deed, "node.drain", node_id, is_cordoned=True, is_draining=True)
         batch = Batch(now=now, actor_label=actor.label)
         live = Attempt.objects.filter(node=node, state__in=LIVE_STATES)
         works = batch.lock(sorted(set(live.values_list("job_id", flat=True))))
@@ -465,11 +468,9 @@ def remove(*, actor: Actor, node_id: UUID, now: datetime, reason: str = "") -> N
             name = Node.objects.values_list("name", flat=True).get(id=node_id)
             raise Conflict("node_busy", {"node": name, "attempts": busy})
         return edit(
-            actor,
-            node_id,
+            Deed(actor, now, reason),
             "node.remove",
-            now,
-            reason,
+            node_id,
             state=NodeState.REMOVED,
             credential_hash="",
             session_id="",
@@ -486,11 +487,9 @@ def require_admin(actor: Actor) -> None:
 
 
 def edit(
-    actor: Actor,
-    node_id: UUID,
+    deed: Deed,
     action: str,
-    now: datetime,
-    reason: str,
+    node_id: UUID,
     *,
     expected_version: int | None = None,
     **fields: Any,
@@ -501,7 +500,7 @@ def edit(
         Denied, NotFound: the actor does not administer nodes, or there is none.
         Conflict: somebody changed it since `expected_version` was read.
     """
-    require_admin(actor)
+    require_admin(deed.actor)
     with transaction.atomic():
         node = Node.objects.select_for_update(no_key=True).filter(id=node_id).first()
         if node is None or node.state == NodeState.REMOVED:
@@ -514,17 +513,8 @@ def edit(
             setattr(node, name, value)
         node.version += 1
         node.save(update_fields=[*fields, "version"])
-        audit.record(
-            actor=actor,
-            action=action,
-            subject=node,
-            before=before,
-            after={name: fields[name] for name in before},
-            unit=None,
-            now=now,
-            reason=reason,
-        )
-        _announce([node], now)
+        deed.record(action, node, before, {name: fields[name] for name in before})
+        _announce([node], deed.now)
     return node
 
 

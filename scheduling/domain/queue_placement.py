@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -27,7 +26,6 @@ from scheduling.domain.queue_changes import (
 from scheduling.domain.queue_rows import announce, locked_tree, record, require_version, save
 from scheduling.engine.shapes import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS
 from scheduling.models import Queue
-from tenants.domain.access import Actor
 from tenants.domain.errors import Invalid, Problem
 
 Amounts = Mapping[str, int]
@@ -73,16 +71,13 @@ def placement_of(queue: Queue) -> Placement:
     return Placement(groups, queue.deserved, queue.version)
 
 
-def edit(  # noqa: PLR0913 - by keyword
+def edit(
     *,
-    actor: Actor,
+    deed: Deed,
     queue_id: UUID,
     node_groups: NodeGroups,
     stated_deserved: Amounts | None,
     expected_version: int,
-    now: datetime,
-    reason: str = "",
-    request_id: str = "",
 ) -> Queue:
     """State anew where a queue's jobs may run and what it deserves; from the next cycle on.
 
@@ -93,7 +88,7 @@ def edit(  # noqa: PLR0913 - by keyword
     """
     with transaction.atomic():
         tree = locked_tree(cluster_of(queue_id))
-        (queue,) = require_editable(actor, [queue_id], tree)
+        (queue,) = require_editable(deed.actor, [queue_id], tree)
         require_once_and_no_root([queue])
         require_version(queue, expected_version)
         problems = problems_of(node_groups)
@@ -106,9 +101,8 @@ def edit(  # noqa: PLR0913 - by keyword
         require_no_new_problems(tree.values(), known)
         if _described(queue) != before:
             save(queue, "annotations", "deserved")
-            deed = Deed(actor, now, reason, request_id)
             record(deed, "queue.placement", queue, before, _described(queue))
-            announce([queue], now)
+            announce([queue], deed.now)
     return queue
 
 

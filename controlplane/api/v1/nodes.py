@@ -18,6 +18,7 @@ from controlplane.api.choices import choice
 from controlplane.api.fields import ActIn, AmountsField, ReasonField, StrictSerializer
 from controlplane.api.schema import listing, problems
 from scheduling.domain import node_marks, nodes
+from scheduling.domain.deeds import Deed
 from scheduling.domain.node_marks import Taint
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.models import Cluster, CycleRecord, Node
@@ -164,13 +165,11 @@ class NodeDetailView(NodeView):
         wanted = self.read(NodeIn)
         taints = wanted.get("taints")
         node = node_marks.edit(
-            actor=self.actor,
+            deed=Deed(self.actor, self.now, wanted["reason"], self.request_id),
             node_id=node_id,
             labels=wanted.get("labels"),
             taints=None if taints is None else [Taint(**one) for one in taints],
             expected_version=etag.required_version(request),
-            now=self.now,
-            reason=wanted["reason"],
         )
         return self.reply(node)
 

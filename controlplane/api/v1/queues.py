@@ -24,6 +24,7 @@ from scheduling.domain import (
     queue_preview,
     queues,
 )
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queries import cluster as cluster_queries
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queue_changes import QueueEdit, QueueNumbers
@@ -303,14 +304,11 @@ class QueuePlacementView(QueueView):
         """State them anew, as the queue was seen at the version of If-Match."""
         wanted = self.read(PlacementIn)
         queue_placement.edit(
-            actor=self.actor,
+            deed=Deed(self.actor, self.now, wanted["reason"], self.request_id),
             queue_id=queue_id,
             node_groups=NodeGroups(**_groups(wanted["node_groups"])),
             stated_deserved=wanted["stated_deserved"],
             expected_version=etag.required_version(request),
-            now=self.now,
-            reason=wanted["reason"],
-            request_id=self.request_id,
         )
         return self.reply(queue_id)
 

@@ -23,6 +23,7 @@ from scheduling.domain import (
     reports,
     scheduler_configs,
 )
+from scheduling.domain.deeds import Deed
 from scheduling.domain.placement_rules import Tier
 from scheduling.domain.queue_changes import QueueEdit
 from scheduling.engine import types as engine
@@ -124,12 +125,11 @@ def furnish_nodes(site: Site) -> None:
     runtimes = [{"name": "host", "kind": "host", "images": {"python+3": GIB}}]
     large = site.node(devices=cards, numa_nodes=numa, runtimes=runtimes)
     node_marks.edit(
-        actor=site.admin,
+        deed=Deed(site.admin, site.now),
         node_id=large.id,
         labels={"rack": "r1", "hall": "h1", "data.terrace.dev/c4": "true"},
         taints=[node_marks.Taint("team", "vision", "PreferNoSchedule")],
         expected_version=Node.objects.get(id=large.id).version,
-        now=site.now,
     )
     sample = reports.UsageReceived(
         subject="node", at=site.now.timestamp(), cpu_milli=100, memory_bytes=GIB
@@ -158,12 +158,11 @@ def furnish_queues(site: Site) -> None:
     )
     queues.edit_queues(actor=site.admin, edits=[edit], now=site.now)
     queue_placement.edit(
-        actor=site.admin,
+        deed=Deed(site.admin, site.now),
         queue_id=queue.id,
         node_groups=queue_placement.NodeGroups(preferred=("fast",)),
         stated_deserved={"cpu": 2000, "memory": GIB},
         expected_version=queue.version + 1,
-        now=site.now,
     )
     queues.close_queue(actor=site.admin, queue_id=queue.id, now=site.now)
     quotas.set_quota(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from scheduling.domain import apply_plan, node_marks, queue_placement, reports
+from scheduling.domain.deeds import Deed
 from scheduling.engine import cycle
 from scheduling.engine.config import parse_config
 from scheduling.models import Cluster, ImageRule, Job, Node, Queue, Reservation
@@ -229,12 +230,11 @@ tiers:
 
 def state(site: Site, queue: Queue, *, deserved: Amounts | None = None, **groups: Any) -> None:
     queue_placement.edit(
-        actor=site.admin,
+        deed=Deed(site.admin, site.now),
         queue_id=queue.id,
         node_groups=queue_placement.NodeGroups(**groups),
         stated_deserved=deserved,
         expected_version=Queue.objects.get(id=queue.id).version,
-        now=site.now,
     )
 
 
@@ -305,12 +305,11 @@ def test_a_taint_keeps_off_who_does_not_tolerate_it(site: Site) -> None:
     """Labels and taints that an administrator wrote decide in the next cycle."""
     lent, other = site.node(), site.node()
     node_marks.edit(
-        actor=site.admin,
+        deed=Deed(site.admin, site.now),
         node_id=lent.id,
         labels={"rack": "r1"},
         taints=[node_marks.Taint("team", "vision")],
         expected_version=Node.objects.get(id=lent.id).version,
-        now=site.now,
     )
 
     plain = site.submit()

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.pages.fragments import queue_chart, queue_rows
 from scheduling.domain import queue_placement, samples
+from scheduling.domain.deeds import Deed
 from scheduling.domain.queries import queues as queue_queries
 from scheduling.domain.queue_placement import NodeGroups
 from scheduling.models import ChangeSet, Job, Node, Queue, QueueShare
@@ -162,12 +163,11 @@ def test_where_a_queues_jobs_run_is_shown(site: Site, browse: Browse) -> None:
     """The page of a queue names its groups of nodes and what it may hold there."""
     groups = NodeGroups(required=("fast",), limits={"fast": {"nvidia.com/gpu": 2000}})
     queue_placement.edit(
-        actor=load_actor(site.people.root),
+        deed=Deed(load_actor(site.people.root), timezone.now()),
         queue_id=site.robots.id,
         node_groups=groups,
         stated_deserved=None,
         expected_version=site.robots.version,
-        now=timezone.now(),
     )
 
     text = browse(site.people.root).get(f"/queues/{site.robots.name}/").content.decode()
