@@ -20,7 +20,7 @@ from scheduling.spec.job_plugins.base import (
     TaskAdditions,
 )
 from scheduling.spec.job_plugins.env import EnvPlugin
-from scheduling.spec.job_plugins.hcclrank import HcclrankPlugin
+from scheduling.spec.job_plugins.hcclrank import HcclrankPlugin, rank_variable
 from scheduling.spec.job_plugins.mpi import MpiPlugin
 from scheduling.spec.job_plugins.pytorch import PytorchPlugin
 from scheduling.spec.job_plugins.ray import RayPlugin
@@ -242,6 +242,8 @@ def environment(
     env = dict(role_spec.env)
     for addition in additions:
         env.update({one.name: one.value for one in addition.env})
+    if HcclrankPlugin.name in spec.plugins:
+        env |= rank_variable(additions, role_spec.annotations, env)
     declared = [port.number for port in role_spec.ports]
     added = [port.number for addition in additions for port in addition.ports]
     return Environment(

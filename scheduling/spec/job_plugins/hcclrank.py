@@ -14,6 +14,7 @@ from scheduling.spec.job_plugins.base import (
 )
 
 RANK_ANNOTATION = "hccl/rankIndex"
+RANK_VARIABLE = "TERRACE_HCCL_RANK"
 
 
 class HcclrankOptions(Options):
@@ -50,3 +51,15 @@ def rank_of(
     if RANK_ANNOTATION in annotations:
         return annotations[RANK_ANNOTATION]
     return next((env["RANK"] for env in containers if "RANK" in env), computed)
+
+
+def rank_variable(
+    additions: Iterable[TaskAdditions], annotations: Mapping[str, str], env: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variable with a task's rank, for a machine that has no pod to annotate.
+
+    `annotations` are the role's own, `env` is what its process sees, of other plugins too.
+    """
+    annotated = (one.annotations.get(RANK_ANNOTATION) for one in additions)
+    rank = rank_of(next(filter(None, annotated), ""), annotations, [env])
+    return {RANK_VARIABLE: rank} if rank else {}

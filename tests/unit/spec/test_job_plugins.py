@@ -164,6 +164,28 @@ def test_hcclrank_counts_workers_after_masters() -> None:
     assert ranks == [{"hccl/rankIndex": "1"}, {"hccl/rankIndex": "3"}, {}]
 
 
+@pytest.mark.parametrize(
+    ("plugins", "given", "rank"),
+    [
+        ({"hcclrank": {}}, {}, "3"),
+        ({"hcclrank": {}, "rendezvous": {"env": {"RANK": "9"}}}, {}, "9"),
+        ({"hcclrank": {}}, {"env": {"RANK": "7"}}, "7"),
+        ({"hcclrank": {}}, {"env": {"RANK": "7"}, "annotations": {"hccl/rankIndex": "5"}}, "5"),
+        ({}, {"env": {"RANK": "7"}}, None),
+    ],
+)
+def test_rank_stands_in_a_variable_where_there_is_no_pod(
+    plugins: dict[str, Any], given: dict[str, Any], rank: str | None
+) -> None:
+    """An annotated rank counts, else a RANK that the process sees, else the computed one."""
+    spec = job(plugins, master=2, worker=2)
+    roles = [one.model_copy(update=given) if one.name == "worker" else one for one in spec.roles]
+
+    env = environment(spec.model_copy(update={"roles": roles}), "worker", 1).env
+
+    assert env.get("TERRACE_HCCL_RANK") == rank
+
+
 def test_rendezvous_fills_templates() -> None:
     """Any framework's variables can be written with placeholders."""
     env = {
