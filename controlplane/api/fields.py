@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+
+from scheduling.domain.wording import sentence
+from scheduling.spec.reader import Findings, read_amount
 
 LARGEST_AMOUNT = 2**53
 
@@ -39,6 +43,57 @@ class AmountsField(serializers.DictField):
     """Resource -> amount: milli-CPU, bytes, thousandths of anything else."""
 
     child = serializers.IntegerField(min_value=0, max_value=LARGEST_AMOUNT)
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "additionalProperties": {
+            "oneOf": [
+                {"type": "integer", "minimum": 0, "maximum": LARGEST_AMOUNT},
+                {"type": "string", "example": "4Gi"},
+            ]
+        },
+    }
+)
+class AmountsIn(AmountsField):
+    """Resource -> amount: a number in the API's unit, or a text as forms and manifests take it."""
+
+    def run_child_validation(self, data: Any) -> dict[str, Any]:
+        """Read each amount.
+
+        Raises:
+            ValidationError: with what is wrong with each, by resource.
+        """
+        findings = Findings()
+        found = {str(name): _amount(str(name), value, findings) for name, value in data.items()}
+        if findings.problems:
+            raise serializers.ValidationError(
+                {
+                    one.path: [
+                        serializers.ErrorDetail(sentence(one.code, one.params), code=one.code)
+                    ]
+                    for one in findings.problems
+                }
+            )
+        return found
+
+
+def _amount(resource: str, value: object, findings: Findings) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    amount = 0
+    if isinstance(value, str):
+        amount = read_amount(resource, value, resource, findings)
+    elif not isinstance(value, int) or isinstance(value, bool):
+        findings.refuse(resource, "not_a_quantity", value=f"{value!s:.80}", resource=resource)
+    elif value < 0:
+        findings.refuse(resource, "negative_number", value=value)
+    else:
+        amount = value
+    if amount > LARGEST_AMOUNT:
+        findings.refuse(resource, "number_too_large", value=amount, limit=LARGEST_AMOUNT)
+    return amount
 
 
 class DocumentField(serializers.DictField):

@@ -14,14 +14,13 @@ from uuid import UUID
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from controlplane.forms.queues import BYTES, RESOURCES, amount_text
+from controlplane.forms.queues import RESOURCES, amount_text, typed_amount
 from controlplane.units import UNKNOWN, amount, resource_name
 from scheduling.domain.change_set_rows import FIELDS, seen_of
 from scheduling.domain.queue_changes import QueueDifference, QueueEdit
 from scheduling.domain.wording import sentence
 from scheduling.models import ChangeItem, ChangeSet, Queue
 from scheduling.models.queue import QueuePolicy
-from scheduling.spec.quantities import read_thousandths, read_units
 
 AMOUNTS = ("min", "max")
 NUMBERS = ("weight", "priority")
@@ -247,9 +246,9 @@ def _amount(one: Input, resource: str) -> int | None:
     text = one.value.strip()
     if not text:
         return None
-    found = read_units(text) if resource in BYTES else read_thousandths(text)
-    if found is None or found < 0:
-        one.errors.append(sentence("not_a_quantity", {"value": text, "resource": resource}))
+    found, problem = typed_amount(text, resource)
+    if problem:
+        one.errors.append(problem)
         return None
     return found
 

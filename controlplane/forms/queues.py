@@ -17,13 +17,13 @@ from django.utils.translation import gettext_lazy
 from scheduling.domain.queries.queues import QueueRow
 from scheduling.domain.queue_changes import QueueDifference, QueueEdit
 from scheduling.domain.wording import sentence
-from scheduling.spec.quantities import read_thousandths, read_units, write_bytes, write_thousandths
+from scheduling.spec.quantities import write_bytes, write_thousandths
 from scheduling.spec.queue_tree import MOST_WEIGHT
+from scheduling.spec.reader import Findings, counts_in_bytes, read_amount
 
 FIELDS = ("weight", "min", "max")
 LABELS = {"weight": gettext_lazy("Weight"), "min": gettext_lazy("Min"), "max": gettext_lazy("Max")}
 RESOURCES = ("nvidia.com/gpu", "cpu", "memory")
-BYTES = frozenset({"memory", "ephemeral-storage"})
 
 
 @dataclass(slots=True)
@@ -85,11 +85,9 @@ class QueueForm:
         others = {key: value for key, value in row.base[name].items() if key != self.resource}
         if not text:
             return others
-        amount = read_units(text) if self.resource in BYTES else read_thousandths(text)
-        if amount is None or amount < 0:
-            row.errors.setdefault(name, []).append(
-                sentence("not_a_quantity", {"value": text[:40], "resource": self.resource})
-            )
+        amount, problem = typed_amount(text, self.resource)
+        if problem:
+            row.errors.setdefault(name, []).append(problem)
             return None
         return {**others, self.resource: amount}
 
@@ -142,11 +140,18 @@ def values_of(base: Mapping[str, Any], resource: str) -> dict[str, str]:
     }
 
 
+def typed_amount(text: str, resource: str) -> tuple[int, str]:
+    """Read an amount as a field takes it; return it, and in words what is wrong with it."""
+    findings = Findings()
+    amount = read_amount(resource, text, "", findings)
+    return amount, " ".join(sentence(one.code, one.params) for one in findings.problems)
+
+
 def amount_text(amount: int | None, resource: str) -> str:
     """Write an amount as a field takes it; none is empty."""
     if amount is None:
         return ""
-    return write_bytes(amount) if resource in BYTES else write_thousandths(amount)
+    return write_bytes(amount) if counts_in_bytes(resource) else write_thousandths(amount)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from controlplane.api import etag, schema
 from controlplane.api.base import ApiView
 from controlplane.api.errors import document_of, field_errors
-from controlplane.api.fields import ActIn, AmountsField, ReasonField, StrictSerializer
+from controlplane.api.fields import ActIn, AmountsField, AmountsIn, ReasonField, StrictSerializer
 from controlplane.api.schema import problems
 from controlplane.api.v1.jobs import plain
 from scheduling.domain import (
@@ -80,8 +80,8 @@ class QueueDetailOut(QueueOut):
 class NumbersIn(StrictSerializer):
     """What the manager of the parent decides of a queue; what is left out stays as it is."""
 
-    min = AmountsField(required=False)
-    max = AmountsField(required=False)
+    min = AmountsIn(required=False)
+    max = AmountsIn(required=False)
     weight = serializers.IntegerField(min_value=1, max_value=LARGEST_WEIGHT, required=False)
     priority = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False)
     lend_min = serializers.BooleanField(required=False)
@@ -262,11 +262,19 @@ class NodeGroupsField(StrictSerializer):
     )
 
 
+class NodeGroupsIn(NodeGroupsField):
+    """Groups of nodes, as they are stated."""
+
+    limits = serializers.DictField(
+        child=AmountsIn(), default=dict, help_text="Group -> what all its jobs hold there."
+    )
+
+
 class PlacementIn(StrictSerializer):
     """Where a queue's jobs may run, and what it is stated to deserve; what is left out is none."""
 
-    node_groups = NodeGroupsField(default=dict)
-    stated_deserved = AmountsField(allow_null=True, default=None)
+    node_groups = NodeGroupsIn(default=dict)
+    stated_deserved = AmountsIn(allow_null=True, default=None)
     reason = ReasonField()
 
 

@@ -1,9 +1,14 @@
 """Queues by the API: the tree, safe changes, and what a change would do."""
 
+from typing import Any
+from uuid import UUID
+
 import pytest
+from rest_framework.test import APIClient
 
 from scheduling.models import Queue
 from tenants.models import AuditRow
+from tests.factories.demo import GIB, GPU
 from tests.web.api.conftest import As, Site
 
 pytestmark = pytest.mark.django_db
@@ -184,6 +189,43 @@ def test_placement_is_stated_and_read(site: Site, as_user: As) -> None:
     assert after["node_groups"]["required"] == ["fast"]
 
 
+def test_amounts_are_read_as_forms_and_manifests_write_them(site: Site, as_user: As) -> None:
+    """A text is an amount with its unit, a number counts the API's; what is neither is refused."""
+    client = as_user(site.people.root)
+    body = {
+        "stated_deserved": {"cpu": "2500m", "memory": "4Gi", GPU: 2000},
+        "node_groups": {"limits": {"fast": {GPU: "3"}}},
+    }
+
+    placed = _put_placement(client, site.robots.id, body).json()
+    queue = Queue.objects.get(id=site.robots.id)
+    numbers = {"max": {"memory": "16Gi"}}
+    address = f"{QUEUES}/{queue.id}"
+    edited = client.patch(
+        address, numbers, format="json", headers={"If-Match": client.get(address)["ETag"]}
+    ).json()
+    refused = _put_placement(client, site.robots.id, {"stated_deserved": {"memory": "much"}}).json()
+
+    assert placed["stated_deserved"] == {"cpu": 2500, "memory": 4 * GIB, GPU: 2000}
+    assert placed["node_groups"]["limits"] == {"fast": {GPU: 3000}}
+    assert edited["max"] == {"memory": 16 * GIB}
+    assert refused["errors"] == [
+        {
+            "field": "stated_deserved.memory",
+            "code": "not_a_quantity",
+            "message": '"much" is not an amount of memory. Write cores and GPUs like 2 or 500m,'
+            " memory like 512Mi or 4Gi.",
+            "hint": "",
+        }
+    ]
+
+
+def _put_placement(client: APIClient, queue_id: UUID, body: dict[str, object]) -> Any:
+    address = f"{QUEUES}/{queue_id}/placement"
+    tag = client.get(address)["ETag"]
+    return client.put(address, body, format="json", headers={"If-Match": tag})
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -191,18 +233,16 @@ def test_placement_is_stated_and_read(site: Site, as_user: As) -> None:
         ({"node_groups": {"preferred": ["a"], "forbidden": ["a"]}}, "node_groups.forbidden"),
         ({"node_groups": {"limits": {"a": {"cpu": -1}}}}, "node_groups.limits.a.cpu"),
         ({"stated_deserved": {"cpu": -1}}, "stated_deserved.cpu"),
+        ({"stated_deserved": {"cpu": 2.5}}, "stated_deserved.cpu"),
+        ({"stated_deserved": {"memory": "much"}}, "stated_deserved.memory"),
+        ({"stated_deserved": {"memory": 2**60}}, "stated_deserved.memory"),
     ],
 )
 def test_placement_that_cannot_be_is_refused(
     site: Site, as_user: As, body: dict[str, object], field: str
 ) -> None:
     """Each is named by its field, and nothing is changed."""
-    client = as_user(site.people.root)
-    address = f"{QUEUES}/{site.robots.id}/placement"
-
-    reply = client.put(
-        address, body, format="json", headers={"If-Match": client.get(address)["ETag"]}
-    )
+    reply = _put_placement(as_user(site.people.root), site.robots.id, body)
 
     assert (reply.status_code, [one["field"] for one in reply.json()["errors"]]) == (422, [field])
     assert Queue.objects.get(id=site.robots.id).annotations == {}
