@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from controlplane.client import commands, login, people
+from controlplane.client import commands, login, people, placement
 from controlplane.client.rest import RefusedError, RestClient, UnreachableError
 from controlplane.version import VERSION
 
@@ -148,6 +148,7 @@ def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     acts = queue.add_subparsers(required=True, metavar="ACTION")
     for name, run in (
         ("set", commands.queue_set),
+        ("place", placement.place),
         ("open", commands.queue_state("open")),
         ("close", commands.queue_state("close")),
     ):
@@ -160,6 +161,15 @@ def _add_queue(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
             one.add_argument("-w", "--weight", type=int)
             one.add_argument("--min", action="append", metavar="RESOURCE=AMOUNT")
             one.add_argument("--max", action="append", metavar="RESOURCE=AMOUNT")
+        if name == "place":
+            _add_placement(one)
+
+
+def _add_placement(one: argparse.ArgumentParser) -> None:
+    for kind in placement.KINDS:
+        one.add_argument(f"--{kind}", metavar="GROUPS", help="node groups, by commas; '': none")
+    one.add_argument("--limit", action="append", metavar="GROUP:RESOURCE=AMOUNT")
+    one.add_argument("--deserved", action="append", metavar="RESOURCE=AMOUNT")
 
 
 def vsub() -> int:

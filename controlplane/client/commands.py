@@ -274,14 +274,14 @@ def queues(client: RestClient, arguments: Arguments) -> None:
 
 def queue_set(client: RestClient, arguments: Arguments) -> None:
     """Change a queue's min, max or weight as it stands now."""
-    found = _queue(client, arguments.queue)
+    found = queue_of(client, arguments.queue)
     body: Json = {"reason": arguments.reason}
     if arguments.weight is not None:
         body["weight"] = arguments.weight
     for name in ("min", "max"):
         given = getattr(arguments, name)
         if given:
-            body[name] = {**found[name], **dict(_amount(one) for one in given)}
+            body[name] = {**found[name], **dict(read_amount(one) for one in given)}
     told = client.patch(f"queues/{found['id']}", body, if_match=f'"v{found["version"]}"')
     if arguments.output == "json":
         output.print_json(told)
@@ -296,7 +296,7 @@ def queue_state(verb: str) -> Callable[[RestClient, Arguments], None]:
     """Return the command that opens or closes a queue."""
 
     def run(client: RestClient, arguments: Arguments) -> None:
-        found = _queue(client, arguments.queue)
+        found = queue_of(client, arguments.queue)
         told = client.post(f"queues/{found['id']}/{verb}", {"reason": arguments.reason})
         if arguments.output == "json":
             output.print_json(told)
@@ -306,7 +306,8 @@ def queue_state(verb: str) -> Callable[[RestClient, Arguments], None]:
     return run
 
 
-def _queue(client: RestClient, name: str) -> Json:
+def queue_of(client: RestClient, name: str) -> Json:
+    """Return the queue of that name or id."""
     for one in client.get("queues")["items"]:
         if name in {one["name"], one["id"]} and not one["is_path_only"]:
             found: Json = one
@@ -314,18 +315,12 @@ def _queue(client: RestClient, name: str) -> Json:
     raise UsageError(f"There is no queue {name} that you may see.")
 
 
-def _amount(text: str) -> tuple[str, int]:
-    """Read RESOURCE=AMOUNT, memory as a quantity such as 64Gi, anything else in whole units."""
-    name, _, value = text.partition("=")
-    sizes = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3, "Ti": 1024**4}
-    factor = sizes.get(value[-2:], 1)
-    number = value.removesuffix(value[-2:]) if factor > 1 else value
-    resource = {"gpu": "nvidia.com/gpu"}.get(name, name)
-    unit = 1 if resource in {"memory", "ephemeral-storage"} else 1000
-    try:
-        return resource, round(float(number) * factor * unit)
-    except ValueError:
-        raise UsageError(f"{text} is not RESOURCE=AMOUNT, such as gpu=4 or memory=64Gi.") from None
+def read_amount(text: str) -> tuple[str, str]:
+    """Read RESOURCE=AMOUNT; the server reads the amount: 2, 500m or 64Gi."""
+    name, sign, amount = text.partition("=")
+    if not name or not sign:
+        raise UsageError(f"{text} is not RESOURCE=AMOUNT, such as gpu=4 or memory=64Gi.")
+    return {"gpu": "nvidia.com/gpu"}.get(name, name), amount
 
 
 def nodes(client: RestClient, arguments: Arguments) -> None:

@@ -88,8 +88,15 @@ class RestClient:
 
     def patch(self, path: str, body: Mapping[str, Any], *, if_match: str = "") -> Json:
         """Change something, as it was seen with the entity tag `if_match`."""
+        return self._change("PATCH", path, body, if_match)
+
+    def put(self, path: str, body: Mapping[str, Any], *, if_match: str = "") -> Json:
+        """State something anew, as it was seen with the entity tag `if_match`."""
+        return self._change("PUT", path, body, if_match)
+
+    def _change(self, method: str, path: str, body: Mapping[str, Any], if_match: str) -> Json:
         headers = {"If-Match": if_match} if if_match else {}
-        reply: Json = self.send("PATCH", path, json=body, headers=headers).json()
+        reply: Json = self.send(method, path, json=body, headers=headers).json()
         return reply
 
     def items(self, path: str, *, most: int, **query: object) -> Iterator[Json]:

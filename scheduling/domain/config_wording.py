@@ -40,7 +40,12 @@ TEXTS: dict[str, Promise] = {
     "label_value": _("“{value}” is not a label's value: letters, digits, dashes, dots, up to 63."),
     "taint_effect": _("“{effect}” is no effect of a taint. There are: {known}."),
     "taint_twice": _("“{key}” stands twice with the same effect."),
-    "node_group_name": _("“{name}” is not the name of a group of nodes."),
+    "node_group_name": _(
+        "“{name}” is not the name of a group of nodes: letters, digits, dashes, dots, up to 63."
+    ),
+    "group_limit": _(
+        "“{line}” is no limit; write a group and its amounts, such as “a100: gpu=8 memory=512Gi”."
+    ),
     "node_group_twice": _("“{name}” is wanted and kept away from; one of both."),
     "tier_repeated": _("“{name}” stands twice; each tier needs its own."),
 }

@@ -26,6 +26,8 @@ from scheduling.domain.queue_changes import (
 from scheduling.domain.queue_rows import announce, locked_tree, record, require_version, save
 from scheduling.engine.shapes import QUEUE_AFFINITY, QUEUE_GROUP_LIMITS
 from scheduling.models import Queue
+from scheduling.spec.queue_tree import MOST_AMOUNT
+from tenants.domain.access import Actor
 from tenants.domain.errors import Invalid, Problem
 
 Amounts = Mapping[str, int]
@@ -47,6 +49,10 @@ class NodeGroups:
     limits: Mapping[str, Amounts] = field(default_factory=dict)
     """Group -> what all its jobs together may hold there."""
 
+    def named(self) -> set[str]:
+        """Return every group that is spoken of."""
+        return {*self.required, *self.preferred, *self.avoided, *self.forbidden, *self.limits}
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -55,6 +61,11 @@ class Placement:
     node_groups: NodeGroups
     stated_deserved: Amounts | None
     version: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is stated."""
+        return not self.node_groups.named() and not self.stated_deserved
 
 
 def placement_of(queue: Queue) -> Placement:
@@ -69,6 +80,17 @@ def placement_of(queue: Queue) -> Placement:
         limits=json.loads(queue.annotations.get(QUEUE_GROUP_LIMITS, "{}")),
     )
     return Placement(groups, queue.deserved, queue.version)
+
+
+def require_editor(actor: Actor, queue: Queue) -> None:
+    """Refuse who may not state anything of a queue, and the root, of which nothing is stated.
+
+    Raises:
+        NotFound, Denied: the queue is invisible, or its parent is not managed by the actor.
+        Invalid: it is the root.
+    """
+    require_editable(actor, [queue.id], {queue.id: queue})
+    require_once_and_no_root([queue])
 
 
 def edit(
@@ -120,6 +142,16 @@ def problems_of(groups: NodeGroups) -> list[Problem]:
             for name in names
             if not LABEL_VALUE.fullmatch(name)
         ]
+    problems += [
+        Problem(
+            f"node_groups.limits.{group}.{resource}",
+            "number_too_large",
+            {"value": amount, "limit": MOST_AMOUNT},
+        )
+        for group, amounts in groups.limits.items()
+        for resource, amount in amounts.items()
+        if amount > MOST_AMOUNT
+    ]
     wanted = {*groups.required, *groups.preferred}
     problems += [
         Problem("node_groups.forbidden", "node_group_twice", {"name": name})

@@ -12,8 +12,10 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Count, Exists, Max, Min, OuterRef, Q, Subquery, Sum, Value
 from django.db.models.fields import CharField
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Concat, Now
 
+from scheduling.engine.plugins.nodegroup import GROUP_LABEL
 from scheduling.models import (
     Attempt,
     Cluster,
@@ -348,6 +350,17 @@ def health(*, now: datetime) -> Health:
         silent=tuple(Node.objects.filter(state=NodeState.NOT_READY).order_by("last_seen_at")[:20]),
         clusters=tuple(Cluster.objects.order_by("created_at")),
     )
+
+
+def node_groups(cluster: Cluster) -> dict[str, int]:
+    """Return the groups of a cluster's nodes by name, with how many nodes are in each.
+
+    For who may read the nodes' labels; no rights are asked here.
+    """
+    nodes = Node.objects.filter(cluster=cluster).exclude(state=NodeState.REMOVED)
+    grouped = nodes.annotate(group=KeyTextTransform(GROUP_LABEL, "labels")).order_by("group")
+    found = grouped.values_list("group").annotate(n=Count("id"))
+    return {group: n for group, n in found if group}
 
 
 def allocatable(cluster: Cluster) -> list[Mapping[str, int]]:

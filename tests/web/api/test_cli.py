@@ -122,6 +122,38 @@ def test_queue_weight_is_changed(run: Run, site: Site, capsys: pytest.CaptureFix
     assert (queue.weight, queue.max["nvidia.com/gpu"]) == (5, 4000)
 
 
+def test_queue_is_placed_part_by_part(
+    run: Run, site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`queue place` changes what is named, keeps the rest, and shows it without options."""
+    run("queue", "place", "robots", "--required", "a100, h100", "--limit", "a100:gpu=4")
+    run("queue", "place", "robots", "--deserved", "gpu=500m", "--limit", "h100:memory=4Gi")
+    capsys.readouterr()
+
+    shown = run("queue", "place", "robots")
+    text = capsys.readouterr().out
+    run("queue", "place", "robots", "--required", "", "--limit", "a100:gpu=", "--deserved", "gpu=")
+    rest = capsys.readouterr().out
+
+    assert shown == 0
+    assert text == (
+        "queue robots: runs on a100, h100; at most gpu=4 on a100; at most memory=4Gi on h100;"
+        " deserves gpu=0.5\n"
+    )
+    assert rest == "queue robots: at most memory=4Gi on h100\n"
+
+
+def test_wrong_placement_is_named(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is no option's form is told at once, what is no amount by the server."""
+    misused = run("queue", "place", "robots", "--limit", "gpu=4")
+    refused = run("queue", "place", "robots", "--deserved", "memory=much")
+
+    error = capsys.readouterr().err
+    assert (misused, refused) == (cli.USAGE, cli.REFUSED)
+    assert "gpu=4 is not GROUP:RESOURCE=AMOUNT, such as a100:gpu=4." in error
+    assert 'stated_deserved.memory: "much" is not an amount of memory.' in error
+
+
 def test_logs_are_written_as_they_were(
     run: Run, site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,7 @@ BODIES: Mapping[tuple[str, str], Body] = {
     ("post", "cluster/nodes/<str:name>/marks/"): plain(labels="rack=r1", version="1"),
     ("post", "jobs/<uuid:job_id>/act/"): plain(action="cancel"),
     ("post", "queues/<path:name>/act/"): plain(action="close", version="1"),
+    ("post", "queues/<path:name>/placement/"): plain(preferred="fast", version="1"),
 }
 """Method and address -> what is sent; nothing to all others."""
 FAULTED = {

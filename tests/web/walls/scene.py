@@ -44,6 +44,7 @@ OWN_VALUES = {
     ("cluster/nodes/<str:name>/marks/", "name"): "gpu-01",
     ("queues/<path:name>/", "name"): "vision",
     ("queues/<path:name>/act/", "name"): "vision",
+    ("queues/<path:name>/placement/", "name"): "vision",
     ("queues/<path:name>/retire/", "name"): "vision",
     ("queues/<path:name>/sharing/", "name"): "vision",
     ("cluster/nodes/<str:name>/retire/", "name"): "gpu-01",
