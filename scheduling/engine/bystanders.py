@@ -22,7 +22,7 @@ from scheduling.engine import registry
 from scheduling.engine.actions import preempt, reclaim
 from scheduling.engine.actions.failures import missing_request
 from scheduling.engine.actions.reserve import FOR_WANT_OF_ROOM
-from scheduling.engine.actions.victims import victim_keys
+from scheduling.engine.actions.victims import victim_keys, victim_queues
 from scheduling.engine.cycle import open_session, run_actions
 from scheduling.engine.garbage import without_collecting
 from scheduling.engine.groups import Group
@@ -112,7 +112,9 @@ def _set_aside(session: Session, own: JobRow, *, but: frozenset[int] = frozenset
     left: list[Group] = []
     for group in session.groups:
         row = group.rows[0]
-        if row.signature == own.signature or any(r.shape.index in but for r in row.roles):
+        if row.signature == own.signature or (
+            but and any(role.shape.index in but for role in row.roles)
+        ):
             left.append(group)
         elif judge.stands_by(row):
             session.aside.append(group)
@@ -160,7 +162,10 @@ class _Judge:
         )
         """Whether only jobs that state a waiting time themselves can be overdue."""
         self._counts_admissions = bool(session.each("job_enqueued"))
-        self._has_victims = False
+        most = max((group.rows[0].job.priority for group in session.groups), default=0)
+        self._preempted = victim_queues(session, preempt.NAME, most)
+        self._reclaimed = victim_queues(session, reclaim.NAME, most)
+        """The only queues that could lose something, None where any might."""
         self._preempts: dict[tuple[str, int], bool] = {}
         self._places = _places(
             session,
@@ -182,7 +187,7 @@ class _Judge:
             return False
         if self._counts_admissions and job.phase is GangPhase.PENDING:
             return False
-        if _fills(row, self._places) and not self._is_refused(row):
+        if self._places and _fills(row, self._places) and not self._is_refused(row):
             return False
         return not (self._is_overdue(row) or self._may_evict(row, queue))
 
@@ -207,28 +212,24 @@ class _Judge:
 
     def _may_evict(self, row: JobRow, queue: QueueView) -> bool:
         """Return whether the job has anybody whom it might evict."""
-        place = (queue.name, row.job.priority)
-        if self._has_preempt:
+        if self._has_preempt and (self._preempted is None or queue.name in self._preempted):
+            place = (queue.name, row.job.priority)
             known = self._preempts.get(place)
             if known is None:
                 known = bool(victim_keys(self.session, preempt.NAME, queue, row.job.priority))
                 self._preempts[place] = known
             if known:
                 return True
-        return self._has_reclaim and self._may_take_back(row, queue)
+        return self._has_reclaim and self._reclaimed != set() and self._may_take_back(row, queue)
 
     def _may_take_back(self, row: JobRow, queue: QueueView) -> bool:
         """Return whether the job's queue might take something back from another.
 
-        To name the victims is cheap where there are none, and dear where there are some: from then
-        on the gates are asked first.
+        The gates are asked first: to name the victims is dear where there are some.
         """
-        if self._has_victims and not self._passes_gates(row):
-            return False
-        if not victim_keys(self.session, reclaim.NAME, queue, row.job.priority):
-            return False
-        self._has_victims = True
-        return self._passes_gates(row)
+        return self._passes_gates(row) and bool(
+            victim_keys(self.session, reclaim.NAME, queue, row.job.priority)
+        )
 
     def _passes_gates(self, row: JobRow) -> bool:
         job = self.session.view(row.job.key)

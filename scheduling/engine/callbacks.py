@@ -45,6 +45,8 @@ CALLBACKS = (
     "reclaimable",
     "preempt_jobs",
     "reclaim_jobs",
+    "preempt_queues",
+    "reclaim_queues",
     "gang_evictable",
     "victims",
     "revocable",
@@ -68,6 +70,8 @@ FLAG_OF = {
     "job_overdue": "job_order",
     "preempt_jobs": "preemptable",
     "reclaim_jobs": "reclaimable",
+    "preempt_queues": "preemptable",
+    "reclaim_queues": "reclaimable",
 }
 """Callbacks that are switched by a flag of another name."""
 

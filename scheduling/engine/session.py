@@ -47,7 +47,7 @@ class Session(Scoring):
         self._chooser = Chooser()
         self.device_order: Order = fullest_first
         """Which of the devices with room a part of one is taken from."""
-        self.queues: dict[str, QueueView] = build_queues(snapshot, tables)
+        self.queues: dict[str, QueueView] = build_queues(tables)
         self._build_groups()
 
     # -- jobs -----------------------------------------------------------------------------------

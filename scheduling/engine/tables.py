@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduling.engine.node_table import NodeTable
+from scheduling.engine.queue_layout import Layout, lay_out
 from scheduling.engine.rows import HOLDING, JobRow, RoleRow, Signature, has_neighbour_rules
 from scheduling.engine.shapes import (
     ONE_POD,
     PODS_DIM,
     QUEUE_RULES,
-    UNLIMITED,
     Int64,
     Resources,
     Shape,
@@ -50,7 +50,12 @@ class Tables:
     """
 
     def __init__(  # noqa: PLR0915 - one line a field
-        self, resources: Resources, nodes: NodeTable, *, has_queue_rules: bool = False
+        self,
+        resources: Resources,
+        nodes: NodeTable,
+        layout: Layout,
+        *,
+        has_queue_rules: bool = False,
     ) -> None:
         """Start with empty nodes and no jobs."""
         self.has_queue_rules = has_queue_rules
@@ -58,8 +63,10 @@ class Tables:
         self.nodes = nodes
         width = len(resources.names)
         self.width = width
-        self.nothing, self.endless = [0] * width, [UNLIMITED] * width
-        """The min and max of the queues that state none; never changed."""
+        self.nothing = [0] * width
+        """What a queue holds that has no jobs; never changed."""
+        self.layout = layout
+        """Where the queues of the last snapshot stand."""
         self.queue_shares: ToldShares = {}
         """What the last cycle told of the queues."""
         self.gpu_dim = resources.index.get(GPU, -1)
@@ -323,23 +330,29 @@ def prepare(snapshot: Snapshot, memo: Memo | None = None) -> Tables:
     tuple: nothing to do. 3. Else take out the jobs that are gone and add the new ones, both found
     by identity, which costs O(jobs) of the cheapest kind.
     """
-    if memo is not None and memo.tables is not None:
-        tables = memo.tables
-        if (
-            tables.has_queue_rules is not _has_queue_rules(snapshot)
-            or tables.nodes.device_classes != snapshot.device_classes
-        ):
-            pass
-        elif memo.nodes is snapshot.nodes or _are_same(memo.nodes, snapshot.nodes):
-            if tables.jobs is snapshot.jobs:
-                return tables
-            if _update(tables, snapshot):
-                return tables
-    tables = _read_all(snapshot)
-    if memo is not None:
-        memo.tables = tables
-        memo.nodes = snapshot.nodes
+    tables = _kept(snapshot, memo) if memo is not None else None
+    if tables is None:
+        tables = _read_all(snapshot)
+        if memo is not None:
+            memo.tables = tables
+            memo.nodes = snapshot.nodes
+    elif tables.layout.queues != snapshot.queues:
+        tables.layout = lay_out(snapshot.queues, tables.resources)
     return tables
+
+
+def _kept(snapshot: Snapshot, memo: Memo) -> Tables | None:
+    """Return the memo's tables with the jobs of a snapshot, None if they must be read anew."""
+    tables = memo.tables
+    if (
+        tables is None
+        or tables.has_queue_rules is not _has_queue_rules(snapshot)
+        or tables.nodes.device_classes != snapshot.device_classes
+        or not (memo.nodes is snapshot.nodes or _are_same(memo.nodes, snapshot.nodes))
+    ):
+        return None
+    is_same = tables.jobs is snapshot.jobs
+    return tables if is_same or _update(tables, snapshot) else None
 
 
 def _ids(jobs: tuple[Job, ...]) -> Int64:
@@ -416,6 +429,7 @@ def _read_all(snapshot: Snapshot) -> Tables:
     tables = Tables(
         resources,
         NodeTable(snapshot.nodes, resources, snapshot.device_classes),
+        lay_out(snapshot.queues, resources),
         has_queue_rules=_has_queue_rules(snapshot),
     )
     for job in snapshot.jobs:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scheduling.engine.queue_layout import Place
 from scheduling.engine.rows import JobRow, RoleRow
-from scheduling.engine.shapes import UNLIMITED
 from scheduling.engine.tables import Tables
-from scheduling.engine.types import Queue, QueueState, SubGroupPolicy, Task
+from scheduling.engine.types import SubGroupPolicy, Task
 
 
 class QueueView:
@@ -21,10 +21,8 @@ class QueueView:
         "max",
         "min",
         "name",
-        "own_requested",
         "parent",
         "path",
-        "position",
         "queue",
         "rank",
         "releasing",
@@ -32,25 +30,26 @@ class QueueView:
         "share",
     )
 
-    def __init__(self, queue: Queue, *, position: int, tables: Tables) -> None:
-        """Start with nothing allocated."""
-        resources = tables.resources
-        width = tables.width
+    def __init__(self, place: Place, parent: QueueView | None, tables: Tables) -> None:
+        """Take over what the queue's own jobs hold and ask for, and hang it below its parent."""
+        queue, nothing = place.queue, tables.nothing
+        name = queue.name
         self.queue = queue
-        self.name = queue.name
-        self.position = position
-        self.parent: QueueView | None = None
+        self.name = name
+        self.parent = parent
         self.children: list[QueueView] = []
-        self.path: tuple[QueueView, ...] = ()
+        if parent is not None:
+            parent.children.append(self)
+        self.path: tuple[QueueView, ...] = (self,) if parent is None else (*parent.path, self)
         """From the top of the tree down to this queue, itself included."""
-        self.min = resources.row(queue.min) if queue.min else tables.nothing
-        self.max = resources.row(queue.max, missing=UNLIMITED) if queue.max else tables.endless
-        self.allocated = [0] * width
-        self.releasing = [0] * width
-        self.requested = [0] * width
-        self.own_requested = [0] * width
-        self.deserved = [0] * width
-        self.is_open = queue.state is QueueState.OPEN
+        self.min = place.min
+        self.max = place.max
+        self.allocated = list(tables.queue_allocated.get(name, nothing))
+        self.requested = list(tables.queue_requested.get(name, nothing))
+        self.releasing = list(tables.queue_releasing.get(name, nothing))
+        self.deserved = nothing
+        """Set by the plugin that says what queues deserve."""
+        self.is_open = place.is_open
         self.rank = -queue.priority
         self.share = -1.0
         """Where a plugin keeps the queue's share; -1 once something has changed."""

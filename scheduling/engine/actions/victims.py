@@ -65,6 +65,21 @@ def victim_keys(session: Session, action: str, queue: QueueView, priority: int) 
     return found
 
 
+def victim_queues(session: Session, action: str, priority: int) -> set[str] | None:
+    """Return the only queues that could lose anything to jobs of at most a priority.
+
+    None where any might. It sieves: what `victim_keys` says of one job is never more.
+    """
+    if not session.each(f"{action}able"):
+        return set()
+    found: set[str] | None = None
+    for callback in session.each(f"{action}_queues"):
+        named = callback(priority)
+        if named is not None:
+            found = set(named) if found is None else found & set(named)
+    return found
+
+
 def gather(
     session: Session, keys: Iterable[str], *, claimant: QueueView, is_anyone: bool = False
 ) -> Victims:

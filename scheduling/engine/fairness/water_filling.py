@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
 from typing import Any, Self
@@ -212,11 +212,25 @@ def _claims_of_subtrees(
 
 
 @dataclass(frozen=True, slots=True)
-class Forest:
-    """Claims in arrays: `weight`, `parent` and `depth` int64[n], the others int64[n, resources]."""
+class Level:
+    """The claims at one depth, in runs of those with the same parent."""
 
-    parent: Int64
-    depth: Int64
+    members: Int64
+    starts: Int64
+    run: Int64
+    parents: Int64
+    """Of each run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """Claims in arrays: `weight` and `lend_min` of n, the others int64[n, resources].
+
+    All but the demand is laid out once for many divisions.
+    """
+
+    levels: tuple[Level, ...]
+    """From the top down."""
     weight: Int64
     min: Int64
     max: Int64
@@ -231,63 +245,57 @@ class Forest:
         def column(name: str, kind: type = np.int64) -> NDArray[Any]:
             return np.fromiter(map(attrgetter(name), claimants), dtype=kind, count=count)
 
-        def table(name: str) -> Int64:
-            rows = chain.from_iterable(map(attrgetter(name), claimants))
-            return np.fromiter(rows, dtype=np.int64, count=count * width).reshape(count, width)
-
         try:
-            least, most, demand, weight = (
-                table("min"),
-                table("max"),
-                table("demand"),
-                column("weight"),
-            )
+            least = _table([claimant.min for claimant in claimants], width)
+            most = _table([claimant.max for claimant in claimants], width)
+            weight = column("weight")
         except OverflowError:
-            return None
-        if float(least.sum(dtype=np.float64) + demand.sum(dtype=np.float64)) > SAFE_AMOUNTS:
             return None
         if float(weight.sum(dtype=np.float64)) > SAFE_WEIGHTS:
             return None
-        parent = column("parent")
+        levels = _levels(column("parent"))
         lends = column("lend_min", np.bool_)
-        return cls(parent, _depths(parent), weight, least, most, demand, lends)
+        forest = cls(levels, weight, least, most, np.zeros_like(least), lends)
+        return forest.asking([claimant.demand for claimant in claimants])
+
+    def asking(self, demands: Sequence[Sequence[int]]) -> Self | None:
+        """Return the same claims with these demands; None if sums of them might pass int64."""
+        try:
+            demand = _table(demands, self.min.shape[1])
+        except OverflowError:
+            return None
+        if float(self.min.sum(dtype=np.float64) + demand.sum(dtype=np.float64)) > SAFE_AMOUNTS:
+            return None
+        return replace(self, demand=demand)
 
     def fill(self, total: Sequence[int]) -> list[list[int]]:
         """Return what each deserves, resource by resource."""
         floor, ceiling = self._claims()
         deserved = np.zeros_like(floor)
-        amounts = np.array([total], dtype=np.int64)
-        for depth in range(int(self.depth.max()) + 1):
-            members = self._level(depth)
-            starts, run, parents = _runs(self.parent[members])
-            amount = amounts if depth == 0 else deserved[parents]
-            deserved[members] = self._divide(
-                amount, floor[members], ceiling[members], self.weight[members], starts, run
+        for depth, level in enumerate(self.levels):
+            at = level.members
+            amount = deserved[level.parents] if depth else np.array([total], dtype=np.int64)
+            deserved[at] = self._divide(
+                amount, floor[at], ceiling[at], self.weight[at], level.starts, level.run
             )
         found: list[list[int]] = deserved.tolist()
         return found
-
-    def _level(self, depth: int) -> Int64:
-        """Return the positions at one depth, those of one parent beside each other, in order."""
-        members = np.flatnonzero(self.depth == depth)
-        return members[np.argsort(self.parent[members], kind="stable")]
 
     def _claims(self) -> tuple[Int64, Int64]:
         """Return floor and ceiling of each subtree, int64[n, resources], from the leaves up."""
         demand, below = self.demand.copy(), np.zeros_like(self.min)
         floor, ceiling = np.empty_like(self.min), np.empty_like(self.min)
-        for depth in range(int(self.depth.max()), -1, -1):
-            at = self._level(depth)
+        for level in reversed(self.levels):
+            at = level.members
             most = self.max[at]
             wanted = np.minimum(most, demand[at])
             lends = self.lend_min[at][:, np.newaxis]
             kept = np.where(lends, np.minimum(self.min[at], wanted), self.min[at])
             floor[at] = np.minimum(np.maximum(kept, below[at]), most)
             ceiling[at] = np.maximum(wanted, floor[at])
-            if depth:
-                starts, _, parents = _runs(self.parent[at])
-                demand[parents] += np.add.reduceat(ceiling[at], starts)
-                below[parents] += np.add.reduceat(floor[at], starts)
+            if level is not self.levels[0]:
+                demand[level.parents] += np.add.reduceat(ceiling[at], level.starts)
+                below[level.parents] += np.add.reduceat(floor[at], level.starts)
         return floor, ceiling
 
     @staticmethod
@@ -311,6 +319,26 @@ class Forest:
         group = run + (run[-1] + 1) * np.arange(width)[:, np.newaxis]
         raised = fill_groups(rest.T.ravel(), room.T.ravel(), weights.T.ravel(), group.ravel())
         return floor + raised.reshape(width, -1).T
+
+
+def _table(rows: Sequence[Sequence[int]], width: int) -> Int64:
+    """Return rows of amounts as int64[n, width].
+
+    Raises: OverflowError if one does not fit.
+    """
+    amounts = chain.from_iterable(rows)
+    return np.fromiter(amounts, dtype=np.int64, count=len(rows) * width).reshape(-1, width)
+
+
+def _levels(parent: Int64) -> tuple[Level, ...]:
+    """Return the members of each depth, from the top down."""
+    depth = _depths(parent)
+    levels = []
+    for number in range(int(depth.max()) + 1):
+        members = np.flatnonzero(depth == number)
+        members = members[np.argsort(parent[members], kind="stable")]
+        levels.append(Level(members, *_runs(parent[members])))
+    return tuple(levels)
 
 
 def _depths(parent: Int64) -> Int64:

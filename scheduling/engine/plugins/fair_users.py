@@ -22,17 +22,24 @@ class FairUsers(Plugin):
         """Find the queues with several owners."""
         super().__init__(session, config)
         owners = session.tables.owners_by_queue
-        self._held: dict[str, dict[str, list[int]]] = {
-            queue: {} for queue, counts in owners.items() if len(counts) > 1
-        }
-        self.order_moves = bool(self._held)
-        for queue, by_owner in self._held.items():
-            for owner, held in session.tables.owner_allocated.get(queue, {}).items():
-                by_owner[owner] = list(held)
+        self._shared = frozenset(queue for queue, counts in owners.items() if len(counts) > 1)
+        self._held: dict[str, dict[str, list[int]]] = {}
+        """Shared queue that was asked for -> owner -> what the owner holds there."""
+        self.order_moves = bool(self._shared)
+
+    def _held_in(self, queue: str) -> dict[str, list[int]] | None:
+        """Return what each owner holds in a queue, None where there is but one."""
+        if queue not in self._shared:
+            return None
+        held = self._held.get(queue)
+        if held is None:
+            by_owner = self.session.tables.owner_allocated.get(queue, {})
+            held = self._held[queue] = {owner: list(row) for owner, row in by_owner.items()}
+        return held
 
     def job_order(self, job: JobView) -> float:
         """Put the owner with the smaller share first."""
-        by_owner = self._held.get(job.queue.name)
+        by_owner = self._held_in(job.queue.name)
         if by_owner is None:
             return 0.0
         held = by_owner.get(job.job.owner)
@@ -42,7 +49,7 @@ class FairUsers(Plugin):
         return max(amount / total[d] if total[d] else 0.0 for d, amount in enumerate(held))
 
     def _move(self, entry: Entry, sign: int) -> None:
-        by_owner = self._held.get(entry.job.queue.name)
+        by_owner = self._held_in(entry.job.queue.name)
         if by_owner is None:
             return
         held = by_owner.setdefault(entry.job.job.owner, [0] * self.session.width)

@@ -52,3 +52,15 @@ class Priority(Plugin):
         if self.flag("priority.elasticForAll", default=False):
             names.update(tables.elastic.get(queue.name, {}))
         return names
+
+    def preempt_queues(self, priority: int) -> Collection[str]:
+        """Name the queues that hold a lower priority, and what may be evicted for all."""
+        tables = self.session.tables
+        lowest = {
+            queue: min(levels, default=priority) for queue, levels in tables.by_priority.items()
+        }
+        names = {queue for queue, level in lowest.items() if level < priority}
+        names.update(queue for queue, rows in tables.mixed.items() if rows)
+        if self.flag("priority.elasticForAll", default=False):
+            names.update(queue for queue, rows in tables.elastic.items() if rows)
+        return names

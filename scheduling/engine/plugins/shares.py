@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from operator import add, gt
 
 from scheduling.engine.callbacks import Vote
-from scheduling.engine.fairness.water_filling import Claimant, fill_tree
+from scheduling.engine.fairness.water_filling import fill_tree
 from scheduling.engine.journal import Claim, Unit
 from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM, UNLIMITED
+from scheduling.engine.tables import Tables
 from scheduling.engine.types import Amounts, PluginConfig, Reason
 from scheduling.engine.views import JobView, QueueView, RoleView
 
@@ -30,21 +32,9 @@ class Shares(Plugin):
     def __init__(self, session: Session, config: PluginConfig) -> None:
         """Compute what every queue deserves."""
         super().__init__(session, config)
-        ordered = sorted(session.queues.values(), key=lambda q: (len(q.path), q.name))
-        position = {q.name: i for i, q in enumerate(ordered)}
-        claimants = [
-            Claimant(
-                parent=position[q.parent.name] if q.parent is not None else -1,
-                weight=max(q.queue.weight, 0),
-                min=q.min,
-                max=q.max,
-                demand=_demand(q),
-                lend_min=q.queue.lend_min,
-            )
-            for q in ordered
-        ]
-        total = list(session.total)
-        for queue, deserved in zip(ordered, fill_tree(claimants, total), strict=True):
+        places = session.tables.layout.places
+        ordered = [session.queues[place.queue.name] for place in places]
+        for queue, deserved in zip(ordered, self._divide(ordered), strict=True):
             queue.deserved = deserved
             queue.deserved[PODS_DIM] = UNLIMITED
         self.has_kept_min = any(not q.queue.lend_min and any(q.min) for q in ordered)
@@ -55,6 +45,13 @@ class Shares(Plugin):
         self._side_at = -1
         self._sides: dict[str, tuple[Sequence[QueueView], Sequence[int]]] = {}
         """Queue -> its side against the claim that was judged last, while nothing has moved."""
+
+    def _divide(self, ordered: Sequence[QueueView]) -> list[list[int]]:
+        """Return what each of the queues deserves, in arrays where they are many."""
+        layout, total = self.session.tables.layout, self.session.total
+        demands = [_demand(queue, self.session.tables) for queue in ordered]
+        forest = layout.forest.asking(demands) if layout.forest is not None else None
+        return fill_tree(layout.claimants(demands), total) if forest is None else forest.fill(total)
 
     def _contested(self) -> dict[str, tuple[int, ...]]:
         """Return, for the children of each parent ('' at the top), the resources that are short."""
@@ -249,22 +246,21 @@ class Shares(Plugin):
                 names.update(self.session.tables.holders[other.name])
         return names
 
+    def reclaim_queues(self, priority: int) -> Collection[str]:
+        """Name the queues that are above what they deserve at some level."""
+        del priority
+        return [queue.name for queue in self._over_share()]
+
     def _over_share(self) -> list[QueueView]:
         """Return the queues that hold something and are, at some level, above what they deserve."""
         now = len(self.session.touched)
         if self._over_at != now:
-            views = (self.session.queues.get(name) for name in self.session.tables.holders)
+            queues, holders = self.session.queues, self.session.tables.holders
+            above = {n for n, q in queues.items() if any(map(gt, q.allocated, q.deserved))}
+            holding = [queues[n] for n, rows in holders.items() if rows and n in queues]
             self._over_at = now
-            self._over_now = [view for view in views if view is not None and _is_above(view)]
+            self._over_now = [q for q in holding if above and any(v.name in above for v in q.path)]
         return self._over_now
-
-
-def _is_above(queue: QueueView) -> bool:
-    for level in queue.path:
-        for allocated, deserved in zip(level.allocated, level.deserved, strict=True):
-            if allocated > deserved:
-                return True
-    return False
 
 
 def _parting(left: QueueView, right: QueueView) -> int:
@@ -319,18 +315,17 @@ def share_of(queue: QueueView) -> float:
     return share
 
 
-def _demand(queue: QueueView) -> list[int]:
+def _demand(queue: QueueView, tables: Tables) -> Sequence[int]:
     """Return what the queue itself holds and, if it is open, waits for.
 
     What is ending counts still: as a rule it was evicted and will ask again. Shares that swayed
     while it ends would give away what was taken back.
     """
-    if queue.is_open and not queue.children:
-        return [a + b for a, b in zip(queue.own_requested, queue.releasing, strict=True)]
-    own = list(queue.allocated)
-    for child in queue.children:
-        own = [a - b for a, b in zip(own, child.allocated, strict=True)]
-    return own
+    if not queue.is_open or queue.children:
+        return tables.queue_allocated.get(queue.name, tables.nothing)
+    if not any(queue.releasing):
+        return queue.requested
+    return [*map(add, queue.requested, queue.releasing)]
 
 
 def _gang_request(job: JobView, session: Session) -> list[int]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
 
+from scheduling.engine.actions.victims import victim_keys, victim_queues
+from scheduling.engine.cycle import DEFAULT_CONFIG, open_session
 from scheduling.engine.types import (
     ActionConfig,
     Config,
@@ -14,7 +17,9 @@ from scheduling.engine.types import (
     Requirement,
     Snapshot,
 )
+from tests.random_clusters import clusters
 from tests.scenarios import cycle, read
+from tests.unit.engine.test_properties import examples
 
 FULL = "nodes n: gpu=2\nqueue q:\nqueue p:\njob p/old: 2 x gpu=1 min=1 running n*2\n"
 OF_ITS_QUEUE = FULL + "job p/new: 1 x gpu=1 priority=1"
@@ -89,3 +94,18 @@ def test_neighbour_is_evicted_unless_predicates_may_not(
     outcome = cycle(snapshot, config=config("preempt", PluginConfig("priority"), predicates))
 
     assert outcome.evicted == evicted
+
+
+@examples(10)
+@given(clusters())
+def test_who_could_lose_something_is_in_a_queue_that_could(snapshot: Snapshot) -> None:
+    """The sieve that is asked once for all queues holds nobody back whom a plugin would give up."""
+    session = open_session(snapshot, DEFAULT_CONFIG)
+    rows = session.tables.rows
+    for action in ("preempt", "reclaim"):
+        most = max(row.job.priority for row in rows.values())
+        queues = victim_queues(session, action, most)
+        for row in rows.values():
+            queue = session.queues[row.job.queue]
+            victims = victim_keys(session, action, queue, row.job.priority)
+            assert queues is None or {rows[key].job.queue for key in victims} <= queues
