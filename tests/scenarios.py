@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.cycle import DEFAULT_CONFIG
 from scheduling.engine.cycle import plan as make_plan
 from scheduling.engine.types import (
@@ -41,7 +42,7 @@ from scheduling.engine.types import (
     Toleration,
 )
 from scheduling.engine.verify import check
-from scheduling.simulator.state import apply_plan, change_tasks, release
+from scheduling.simulator.state import change_tasks, release
 
 GIB = 2**30
 NAMES = {"cpu": CPU, "memory": MEMORY, "gpu": GPU}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from scheduling.engine import registry
 from scheduling.engine.actions.promises import stand_by_promises
 from scheduling.engine.actions.settling import settle
+from scheduling.engine.after import apply_plan
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.garbage import without_collecting
+from scheduling.engine.joined import adds_nothing, confirmed, join, started_in_vain, without_jobs
 from scheduling.engine.journal import EntryKind
 from scheduling.engine.plugin import Plugin
 from scheduling.engine.reasons import ReasonCode
@@ -32,6 +35,10 @@ from scheduling.engine.types import (
 __all__ = ["DEFAULT_CONFIG", "Memo", "open_session", "plan", "run_actions"]
 
 
+MOST_PLANS = 8
+"""Of one cycle; more than two are rare."""
+
+
 def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | None = None) -> Plan:
     """Decide what starts, what is evicted, what is kept free, and why the rest waits.
 
@@ -40,10 +47,34 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
     caller's last cycle; it never changes the result.
 
     1. Open a session: tables, queue tree, plugins. 2. Run the actions in order. 3. Settle what they
-    decided between them. 4. Read the plan off the journal.
+    decided between them. 4. Read the plan off the journal. 5. Plan again on the state that it
+    leaves, until nothing is added: were they running already, an action might take back what
+    another one has just started. Such jobs stand back, and the cycle is planned without them.
     """
+    memo = memo if memo is not None else Memo()
     with without_collecting():
-        return close(run(snapshot, config, memo=memo))
+        first = decided = close(run(snapshot, config, memo=memo))
+        follow_up = replace(config, actions=tuple(a for a in config.actions if a.name != SHUFFLE))
+        standing_back: set[str] = set()
+        for _ in range(MOST_PLANS - 1):
+            if not _may_leave_something(snapshot, decided):
+                return decided
+            more = close(run(apply_plan(snapshot, decided), follow_up, memo=memo))
+            if adds_nothing(decided, more):
+                return confirmed(decided, more)
+            in_vain = started_in_vain(decided, more) - standing_back
+            if in_vain:
+                standing_back |= in_vain
+                decided = close(run(without_jobs(snapshot, standing_back), config, memo=memo))
+            else:
+                decided = join(decided, more)
+    return first
+
+
+def _may_leave_something(snapshot: Snapshot, decided: Plan) -> bool:
+    """Return whether a plan changes anything while somebody waits for more."""
+    changes = decided.binds or decided.evictions or decided.phases
+    return bool((changes or decided.reservations != snapshot.reservations) and decided.job_reasons)
 
 
 def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Session:
@@ -55,9 +86,12 @@ def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Sess
 
 
 MOST_ROUNDS = 4
-"""Of the actions of one cycle; more than two are rare."""
+"""Of the actions of one plan; more than two are rare."""
 
-ONCE = frozenset({"enqueue", "shuffle"})
+SHUFFLE = "shuffle"
+"""The action that follows the clock and the measured load: once a cycle."""
+
+ONCE = frozenset({"enqueue", SHUFFLE})
 """Actions that do not look at what the others decided."""
 
 

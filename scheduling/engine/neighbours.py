@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +27,16 @@ class Alike:
     role: Role
     space: str
     nodes: Counter[int]
+    promised: dict[str, Counter[int]] = field(default_factory=dict)
+    """Job -> how many of them are only promised a place, and where."""
+
+    def without_promises(self, job_key: str) -> Alike:
+        """Return those that are there already, and what one job was promised."""
+        nodes = Counter(self.nodes)
+        for key, promised in self.promised.items():
+            if key != job_key:
+                nodes.subtract(promised)
+        return Alike(self.role, self.space, nodes)
 
     def positions(self) -> list[int]:
         """Return the nodes where there are some."""
@@ -49,6 +59,7 @@ class Neighbours:
         self.session = session
         self._counts_evicted = counts_evicted
         self._found: dict[tuple[object, ...], Alike] | None = None
+        self._ending: dict[tuple[object, ...], Alike] | None = None
 
     def has_rules(self) -> bool:
         """Return whether any role of the snapshot has a rule."""
@@ -57,11 +68,12 @@ class Neighbours:
     def book(self, entry: Entry, sign: int) -> None:
         """Count a step of the cycle, or with sign -1 its undoing."""
         is_eviction = entry.kind is EntryKind.EVICT
-        if is_eviction and self._counts_evicted:
+        if entry.node < 0 or (is_eviction and self._counts_evicted):
             return
-        if self._found is not None and entry.node >= 0:
-            step = -sign if is_eviction else sign
-            self._add(entry.role.role, _namespace(entry.task.key), entry.node, step)
+        if self._found is not None:
+            _add_entry(self._found, entry, -sign if is_eviction else sign)
+        if self._ending is not None and is_eviction:
+            _add_entry(self._ending, entry, sign)
 
     def _placed(self) -> Iterable[Alike]:
         """Return all tasks that have a place; counted once, then kept by `book`."""
@@ -72,24 +84,25 @@ class Neighbours:
                     for task, node in role.held:
                         is_gone = task.key in self.session.evicted and not self._counts_evicted
                         if node >= 0 and not is_gone:
-                            self._add(role.role, _namespace(task.key), node, 1)
+                            _add(self._found, role.role, _namespace(task.key), node, 1)
             for entry in self.session.journal:
                 if entry.kind is not EntryKind.EVICT and entry.node >= 0:
-                    self._add(entry.role.role, _namespace(entry.task.key), entry.node, 1)
+                    _add_entry(self._found, entry, 1)
         return self._found.values()
 
-    def _add(self, role: Role, space: str, node: int, sign: int) -> None:
-        key = (
-            space,
-            tuple(sorted(role.labels.items())),
-            role.pod_terms,
-            role.ports,
-            role.device_claims,
-        )
-        found = self._found if self._found is not None else {}
-        if key not in found:
-            found[key] = Alike(role, space, Counter())
-        found[key].nodes[node] += sign
+    def _leaving(self) -> Iterable[Alike]:
+        """Return the tasks that are ending, those included that this cycle evicts."""
+        if self._ending is None:
+            self._ending = {}
+            for row in self.session.tables.rows.values():
+                for role in row.roles:
+                    for task, node in role.releasing:
+                        if node >= 0:
+                            _add(self._ending, role.role, _namespace(task.key), node, 1)
+            for entry in self.session.journal:
+                if entry.kind is EntryKind.EVICT and entry.node >= 0:
+                    _add_entry(self._ending, entry, 1)
+        return self._ending.values()
 
     def _column(self, key: str) -> Int64:
         return self.session.tables.nodes.label(key)[1]
@@ -97,7 +110,10 @@ class Neighbours:
     def allowed(
         self, job: JobView, role: RoleView, kinds: frozenset[str] = ALL_KINDS
     ) -> Bools | None:
-        """Return bool[N]: where the role's next task may go beside the others; None: anywhere."""
+        """Return bool[N]: where the role's next task may go beside the others; None: anywhere.
+
+        Who is promised a place counts as if there, and as if not: it may come, and has not yet.
+        """
         if not self.has_rules():
             return None
         own = role.role
@@ -108,22 +124,50 @@ class Neighbours:
         if own.ports and "ports" in kinds:
             users = [p for p in everywhere if set(own.ports) & set(p.role.ports)]
             mask[[node for p in users for node in p.positions()]] = False
-        if "affinity" in kinds:
-            mask &= self._affinity_allows(own, placed)
-        for rule in own.spread if "spread" in kinds else ():
-            if rule.is_required:
-                mask &= self._spread_allows(rule, role, placed)
+        for present in self._with_and_without_promises(job, placed):
+            if "affinity" in kinds:
+                mask &= self._affinity_allows(own, present)
+            for rule in own.spread if "spread" in kinds else ():
+                if rule.is_required:
+                    mask &= self._spread_allows(rule, role, present)
         if own.device_claims and "claims" in kinds:
             mask &= self._claims_allow(own, placed)
+        return mask
+
+    def _with_and_without_promises(
+        self, job: JobView, placed: list[Alike]
+    ) -> Iterator[list[Alike]]:
+        yield placed
+        if any(p.promised.keys() - {job.key} for p in placed):
+            yield [p.without_promises(job.key) for p in placed]
+
+    def startable(
+        self, job: JobView, role: RoleView, kinds: frozenset[str] = ALL_KINDS
+    ) -> Bools | None:
+        """Return bool[N]: where the role's next task may start beside those that are ending.
+
+        None: anywhere. They count for ports and anti-affinity until they have ended, and for
+        nothing else, as in Kubernetes.
+        """
+        own, space = role.role, _space(job, role)
+        if not self.has_rules() or not (ending := list(self._leaving())):
+            return None
+        mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
+        if own.ports and "ports" in kinds:
+            users = [other for other in ending if set(own.ports) & set(other.role.ports)]
+            mask[[node for other in users for node in other.positions()]] = False
+        near = [o for o in ending if o.space == space and o.positions()]
+        for other in near if "affinity" in kinds else ():
+            for term in (*_objections(other.role, own), *_objections(own, other.role)):
+                mask &= ~self._zone(term.topology_key, other.positions())
         return mask
 
     def _affinity_allows(self, own: Role, placed: list[Alike]) -> Bools:
         """Return bool[N]: where neither the role nor those who are there object."""
         mask: Bools = np.ones(self.session.tables.nodes.count, dtype=bool)
         for other in placed:
-            for term in other.role.pod_terms:
-                if term.is_required and term.is_anti and matches(term.selector, own.labels):
-                    mask &= ~self._zone(term.topology_key, other.positions())
+            for term in _objections(other.role, own):
+                mask &= ~self._zone(term.topology_key, other.positions())
         for term in own.pod_terms:
             if term.is_required:
                 mask &= self._term_allows(term, own, placed)
@@ -215,6 +259,37 @@ class Neighbours:
             cost += np.where(column >= 0, _look_up(counts, column), most)
         highest = float(cost.max())
         return (highest - cost) * (TOP_SCORE / highest) if highest else None
+
+
+def _add_entry(found: dict[tuple[object, ...], Alike], entry: Entry, sign: int) -> None:
+    alike = _add(found, entry.role.role, _namespace(entry.task.key), entry.node, sign)
+    if entry.kind is EntryKind.PROMISE:
+        alike.promised.setdefault(entry.job.key, Counter())[entry.node] += sign
+
+
+def _add(
+    found: dict[tuple[object, ...], Alike], role: Role, space: str, node: int, sign: int
+) -> Alike:
+    key = (
+        space,
+        tuple(sorted(role.labels.items())),
+        role.pod_terms,
+        role.ports,
+        role.device_claims,
+    )
+    if key not in found:
+        found[key] = Alike(role, space, Counter())
+    found[key].nodes[node] += sign
+    return found[key]
+
+
+def _objections(role: Role, other: Role) -> list[PodTerm]:
+    """Return the rules of a role by which it must not have the other one near."""
+    return [
+        term
+        for term in role.pod_terms
+        if term.is_required and term.is_anti and matches(term.selector, other.labels)
+    ]
 
 
 def _look_up(counts: Counter[int], column: Int64) -> Int64:

@@ -149,7 +149,8 @@ class Room:
             return None
         missing = np.maximum(self.promised - self.free - self.releasing, 0)
         if own is not None and own.reason == "evicted":
-            missing = np.maximum(missing, self._amounts_of(own) - self.free)
+            beside = np.maximum(self.promised - self.releasing, 0)
+            missing = np.maximum(missing, self._amounts_of(own) + beside - self.free)
         lack: Int64 = np.minimum(missing, sum(waiting) - self._left_out)
         return lack if lack.any() else None
 

@@ -151,6 +151,17 @@ class Scoring(Opinions, Room):
                 total = scores if total is None else total + scores
         return total
 
+    def starting_scores(
+        self, job: JobView, role: RoleView, extra: Float64 | None
+    ) -> Float64 | None:
+        """Return `task_scores` with -inf besides where the task must wait for others to end."""
+        for predicate in self._flat["start_predicate"]:
+            allowed: Bools | None = predicate(job, role)
+            if allowed is not None:
+                hurdle: Float64 = np.where(allowed, 0.0, -np.inf)
+                extra = hurdle if extra is None else extra + hurdle
+        return extra
+
     def exclude(self, shape: Shape, node: int) -> None:
         """Take a node out for a shape until something changes there."""
         scores = self.shape_nodes(shape).scores

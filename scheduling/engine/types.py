@@ -366,6 +366,12 @@ class DisruptionBudget:
     namespace: str = ""
     """Only tasks whose key starts with it and a slash; empty: all tasks."""
 
+    def covers(self, role: Role, task_key: str) -> bool:
+        """Return whether a task of a role counts against the budget."""
+        if self.namespace and not task_key.startswith(f"{self.namespace}/"):
+            return False
+        return all(role.labels.get(key) == value for key, value in self.match_labels.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Quota:

@@ -320,7 +320,9 @@ def _evictions(facts: Facts) -> Iterator[Violation]:
     for task, count in Counter(e.task for e in facts.plan.evictions).items():
         if count > 1:
             yield Violation("evicted_twice", task, {"times": count})
-    gains = {p.job for p in facts.plan.pipelined} | {b.job for b in facts.plan.binds}
+    plan = facts.plan
+    gains = {one.job for one in plan.binds} | {one.job for one in plan.pipelined}
+    gains |= {one.job for one in plan.reservations}
     for eviction in facts.plan.evictions:
         place = facts.places.get(eviction.task)
         if place is None or place.job.key != eviction.job:
@@ -459,17 +461,33 @@ def _reservations(facts: Facts) -> Iterator[Violation]:
             yield from _intrusions(facts, reservation, node, amounts, added[name])
 
 
+def _passed_on(facts: Facts, node: Node, places: list[Place]) -> Counter[str]:
+    """Return what jobs whom evictions had made room on a node did not take of it themselves.
+
+    It was not free before, and goes to whoever comes before them in their queue by now.
+    """
+    left: Counter[str] = Counter()
+    for earlier in facts.snapshot.reservations:
+        if earlier.reason == "evicted":
+            left.update(earlier.amounts_by_node.get(node.name, {}))
+            own = [p for p in places if p.job.key == earlier.job]
+            left.subtract(_taken(facts, node, own))
+    return +left
+
+
 def _intrusions(
     facts: Facts, reservation: Reservation, node: Node, amounts: Amounts, places: list[Place]
 ) -> Iterator[Violation]:
-    owners = {r.job for r in facts.snapshot.reservations}
-    if reservation.reason != "sla" or reservation.job not in owners:
+    earlier = {r.job: r for r in facts.snapshot.reservations}
+    own = earlier.get(reservation.job)
+    if reservation.reason != "sla" or own is None or own.reason != "sla":
         return  # room that is being freed has been counted by `_promises`; new ones come last
     others = _taken(
         facts,
         node,
-        [p for p in places if p.job.key not in owners and not _ends_before(p, facts, reservation)],
+        [p for p in places if p.job.key not in earlier and not _ends_before(p, facts, reservation)],
     )
+    others.subtract(_passed_on(facts, node, places))
     for resource, kept in amounts.items():
         if not kept or others[resource] <= 0 or resource not in node.allocatable:
             continue

@@ -19,6 +19,7 @@ from scheduling.engine.types import (
     Requirement,
     Role,
     SpreadRule,
+    Task,
     TaskState,
     TopologyMode,
     TopologyRule,
@@ -89,21 +90,35 @@ def _owners(facts: Facts) -> Iterator[Violation]:
 
 
 def _spots(facts: Facts) -> list[Spot]:
-    """Return where every task is once the plan is carried out."""
+    """Return where every task is once the plan is carried out and nothing is ending any more."""
     found = []
+    for task, role in _tasks(facts):
+        binding = facts.bound.get(task.key)
+        if binding is not None:
+            found.append((task.key, role, binding.node))
+        elif task.node is not None and task.state in HOLDS and not _is_ending(facts, task):
+            found.append((task.key, role, task.node))
+    return found
+
+
+def _ending_spots(facts: Facts) -> list[Spot]:
+    """Return where the tasks are that are ending, or are to end by the plan."""
+    return [
+        (task.key, role, task.node)
+        for task, role in _tasks(facts)
+        if task.node is not None and _is_ending(facts, task)
+    ]
+
+
+def _tasks(facts: Facts) -> Iterator[tuple[Task, Role]]:
     for job in facts.snapshot.jobs:
         roles = {role.name: role for role in job.roles}
         for task in job.tasks:
-            binding = facts.bound.get(task.key)
-            if binding is not None:
-                found.append((task.key, roles[task.role], binding.node))
-            elif (
-                task.node is not None
-                and task.key not in facts.evicted
-                and task.state in HOLDS - {TaskState.RELEASING}
-            ):
-                found.append((task.key, roles[task.role], task.node))
-    return found
+            yield task, roles[task.role]
+
+
+def _is_ending(facts: Facts, task: Task) -> bool:
+    return task.state is TaskState.RELEASING or task.key in facts.evicted
 
 
 def _neighbours(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of independent checks
@@ -114,16 +129,18 @@ def _neighbours(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of 
     ):
         return
     spots = _spots(facts)
-    crowds = _crowds(spots)
+    crowds, ending = _crowds(spots), _crowds(_ending_spots(facts))
     for key, role, node in spots:
         if key not in facts.bound:
             continue
         others = [crowd for crowd in crowds if crowd.space == _space(key)]
-        yield from _terms(facts, key, role, node, others)
+        still = [crowd for crowd in ending if crowd.space == _space(key)]
+        yield from _affinities(facts, key, role, node, others)
+        yield from _objections(facts, key, role, node, [*others, *still])
         for rule in role.spread:
             if rule.is_required and not facts.evicted:
                 yield from _skew(facts, key, role, rule, others)
-        for crowd in crowds if role.ports else ():
+        for crowd in (*crowds, *ending) if role.ports else ():
             if set(crowd.role.ports) & set(role.ports):
                 users = [k for k, n in crowd.spots if k != key and n == node]
                 if users:
@@ -160,27 +177,31 @@ def _crowds(spots: Iterable[Spot]) -> list[Crowd]:
     return list(found.values())
 
 
-def _terms(
+def _affinities(
     facts: Facts, key: str, role: Role, node: str, others: list[Crowd]
 ) -> Iterator[Violation]:
+    """The task has the neighbours that it needs."""
     for term in role.pod_terms:
-        if not term.is_required:
+        if not term.is_required or term.is_anti:
             continue
-        like = [
-            (k, n)
-            for crowd in others
-            if _selects(term.selector, crowd.role.labels)
-            for k, n in crowd.spots
-            if k != key
-        ]
-        near = [k for k, n in like if _shares_zone(facts, term, node, n)]
-        if term.is_anti and near:
-            yield Violation("unwelcome", key, {"beside": near[0]})
+        like = _like(term, key, others)
         is_first = _selects(term.selector, role.labels) and not any(
             facts.order.get(k, -1) < facts.order[key] for k, _ in like
         )
-        if not term.is_anti and not near and not is_first:
+        if not is_first and not any(_shares_zone(facts, term, node, n) for _, n in like):
             yield Violation("alone", key, {"key": term.topology_key})
+
+
+def _objections(
+    facts: Facts, key: str, role: Role, node: str, others: list[Crowd]
+) -> Iterator[Violation]:
+    """Neither the task nor a neighbour must not have the other one near."""
+    for term in role.pod_terms:
+        if term.is_required and term.is_anti:
+            like = _like(term, key, others)
+            near = [k for k, n in like if _shares_zone(facts, term, node, n)]
+            if near:
+                yield Violation("unwelcome", key, {"beside": near[0]})
     for crowd in others:
         for term in crowd.role.pod_terms:
             if term.is_required and term.is_anti and _selects(term.selector, role.labels):
@@ -189,6 +210,17 @@ def _terms(
                     for k, n in crowd.spots
                     if k != key and _shares_zone(facts, term, node, n)
                 )
+
+
+def _like(term: PodTerm, key: str, others: list[Crowd]) -> list[tuple[str, str]]:
+    """Return the other tasks that a term speaks of, with their nodes."""
+    return [
+        (k, n)
+        for crowd in others
+        if _selects(term.selector, crowd.role.labels)
+        for k, n in crowd.spots
+        if k != key
+    ]
 
 
 def _shares_zone(facts: Facts, term: PodTerm, left: str, right: str) -> bool:
@@ -401,7 +433,7 @@ def _budgets(facts: Facts) -> Iterator[Violation]:
             if (place := facts.places.get(task)) is not None
             and _is_counted(budget, task, place.role)
         ]
-        if len(gone) > budget.disruptions_allowed:
+        if gone and len(gone) > budget.disruptions_allowed:
             yield Violation("over_budget", gone[-1], {"budget": budget.name, "evicted": len(gone)})
 
 

@@ -36,6 +36,25 @@ class Volumes:
         self.taken: dict[str, str] = {}
         """Claim -> the volume, empty for one to be made, that a placement of this cycle took."""
         self._masks: dict[tuple[tuple[Requirement, ...], ...], Bools] = {}
+        self._take_for_the_placed()
+
+    def _take_for_the_placed(self) -> None:
+        """Give volumes to the claims of tasks that have a place, until it is known which they got.
+
+        In the order in which the tasks started, as the cycle did that placed them.
+        """
+        if all(claim.volume for claim in self.claims.values()):
+            return
+        placed = [
+            (task.started_at or 0.0, task.key, node, role.role.volume_claims)
+            for row in self.session.tables.rows.values()
+            for role in row.roles
+            if role.role.volume_claims
+            for task, node in role.held
+            if node >= 0
+        ]
+        for _, _, node, claims in sorted(placed):
+            self._take(claims, node)
 
     def allowed(self, claims: Sequence[str]) -> Bools:
         """Return bool[N]: nodes where every claim has, or could get, its volume."""
@@ -99,12 +118,15 @@ class Volumes:
 
     def take(self, entry: Entry) -> None:
         """Give a placed task's claims their volumes."""
+        self._take(entry.role.role.volume_claims, entry.node)
+
+    def _take(self, claims: Sequence[str], node: int) -> None:
         waiting = [
             claim
-            for key in entry.role.role.volume_claims
+            for key in claims
             if (claim := self.claims.get(key)) and not claim.volume and key not in self.taken
         ]
-        self.taken |= self._choose(waiting, entry.node) or {}
+        self.taken |= self._choose(waiting, node) or {}
 
     def put_back(self, entry: Entry) -> None:
         """Take the volumes of a task back that is no longer placed, if no other one uses them."""

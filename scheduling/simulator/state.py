@@ -1,61 +1,27 @@
-"""Apply a plan to a snapshot: the state that the cluster would be in afterwards."""
+"""What becomes of tasks between two cycles of a simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from scheduling.engine.types import Binding, GangPhase, Job, Plan, Snapshot, Task, TaskState
-
-
-def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """Return the snapshot with the plan carried out: binds run, victims are being stopped."""
-    bound = {b.task: b for b in plan.binds}
-    started = {b.job for b in plan.binds}
-    evicted = {e.task for e in plan.evictions}
-
-    def change(job: Job) -> Job:
-        tasks = tuple(_after(task, bound, evicted, snapshot.now) for task in job.tasks)
-        is_same = all(a is b for a, b in zip(tasks, job.tasks, strict=True))
-        phase = GangPhase.RUNNING if job.key in started else plan.phases.get(job.key)
-        if is_same and phase in (None, job.phase) and phase is not GangPhase.INQUEUE:
-            return job
-        return replace(
-            job,
-            tasks=job.tasks if is_same else tasks,
-            phase=phase or job.phase,
-            admitted_at=snapshot.now if phase is GangPhase.INQUEUE else job.admitted_at,
-        )
-
-    return replace(
-        snapshot,
-        jobs=tuple(change(job) for job in snapshot.jobs),
-        reservations=plan.reservations,
-        version=snapshot.version + 1,
-    )
-
-
-def _after(task: Task, bound: dict[str, Binding], evicted: set[str], now: float) -> Task:
-    binding = bound.get(task.key)
-    if binding is not None:
-        return replace(
-            task,
-            state=TaskState.RUNNING,
-            node=binding.node,
-            devices=binding.devices,
-            cpus=binding.cpus,
-            started_at=now,
-        )
-    if task.key in evicted:
-        return replace(task, state=TaskState.RELEASING)
-    return task
+from scheduling.engine.after import charge_budgets
+from scheduling.engine.types import GangPhase, Snapshot, Task, TaskState
 
 
 def release(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot once every task that was being stopped is gone and waits again.
 
-    A gang of which nothing is left asks for admission again.
+    A gang of which nothing is left asks for admission again; disruption budgets allow again what
+    these tasks had used of them.
     """
+    gone = [
+        (next(role for role in job.roles if role.name == task.role), task.key)
+        for job in snapshot.jobs
+        if snapshot.disruption_budgets
+        for task in job.tasks
+        if task.state is TaskState.RELEASING
+    ]
     after = change_tasks(
         snapshot,
         lambda task: (
@@ -70,7 +36,8 @@ def release(snapshot: Snapshot) -> Snapshot:
         else new
         for old, new in zip(snapshot.jobs, after.jobs, strict=True)
     )
-    return replace(after, jobs=jobs)
+    budgets = charge_budgets(snapshot.disruption_budgets, gone, -1)
+    return replace(after, jobs=jobs, disruption_budgets=budgets)
 
 
 def change_tasks(snapshot: Snapshot, change: Callable[[Task], Task]) -> Snapshot:

@@ -94,7 +94,7 @@ def best_effort_order(session: Session) -> list[tuple[JobView, Group]]:
 
 def _best_place(session: Session, job: JobView, role: RoleView) -> int:
     """Return the best node for a best-effort task by all rules of its job, or -1."""
-    extra = session.task_scores(job, role)
+    extra = session.starting_scores(job, role, session.task_scores(job, role))
     if not job.is_shaped:
         return session.best_node(role.shape, extra=extra)
     outer = session.focus
@@ -121,9 +121,10 @@ def _place_best_effort(session: Session) -> None:
             if not role.shape.is_best_effort:
                 continue
             while role.pending:
-                node = _best_place(session, job, role)
+                refusal = session.refusal(job, role)
+                node = _best_place(session, job, role) if refusal is None else -1
                 if node < 0 or not session.place(job, role, node):
-                    group.reason = reason_of(session, job, Failure(role, None), 0)
+                    group.reason = reason_of(session, job, Failure(role, refusal), 0)
                     break
         if job.counts_on_best_effort() and session.each("job_ready"):
             statement.rollback()  # a gang starts whole or not at all

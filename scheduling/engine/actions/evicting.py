@@ -14,7 +14,7 @@ from scheduling.engine.actions.serving import next_role, roles_in_order
 from scheduling.engine.actions.standing import is_granted, is_relied_on, is_welcome, still_stands
 from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.actions.victims import Victims, kind_of
-from scheduling.engine.journal import Claim, EntryKind, Removed, Statement, Unit, is_live
+from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Statement, Unit, is_live
 from scheduling.engine.session import Session
 from scheduling.engine.views import JobView, RoleView
 
@@ -143,7 +143,8 @@ class Search:
         statement = Statement(session)
         for unit in offer.units:
             session.evict(unit, action=self.action, beneficiary=self.job.key)
-        if session.refusal(self.job, role) is not None:
+        is_alone = bool(offer.units) and not self._is_welcome(role, offer.node)
+        if is_alone or session.refusal(self.job, role) is not None:
             statement.rollback()
             return False
         session.promise(self.job, role, offer.node)
@@ -404,17 +405,35 @@ class Search:
         kept_out: set[int] = set()
         for positions in reversed(list(groups.values())):
             chosen = [entries[p] for p in positions]
-            if is_relied_on(session, chosen):
-                continue
-            for entry in chosen:
-                session.undo(entry)
-            if still_stands(session, chosen, [self.job]):
+            if self._can_stay(chosen):
                 kept_out.update(id(entry) for entry in chosen)
-            else:
-                for entry in chosen:
-                    session.apply(entry)
+            elif len(chosen) > 1:
+                kept_out.update(id(entry) for entry in self._spare_a_gang(chosen))
         if kept_out:
             session.journal[:] = [e for e in session.journal if id(e) not in kept_out]
+
+    def _can_stay(self, evicted: Sequence[Entry]) -> bool:
+        """Take evictions back if what was placed stands without them."""
+        if is_relied_on(self.session, evicted):
+            return False
+        for entry in evicted:
+            self.session.undo(entry)
+        if still_stands(self.session, evicted, [self.job]):
+            return True
+        for entry in evicted:
+            self.session.apply(entry)
+        return False
+
+    def _spare_a_gang(self, evicted: Sequence[Entry]) -> list[Entry]:
+        """Take back so much of a gang's going that it stays complete, if so much can stay."""
+        spared = [entry for entry in reversed(evicted) if self._can_stay([entry])]
+        if spared and self.session.is_job_ready(evicted[0].job):
+            for entry in evicted:
+                entry.is_elastic = True
+            return spared
+        for entry in spared:
+            self.session.apply(entry)
+        return []
 
 
 def search_in_domains(session: Session, job: JobView, run: Callable[[], bool]) -> bool:

@@ -102,6 +102,7 @@ class Preempt:
     def _start_in_place_of(self, job: JobView, newcomers: list[Entry]) -> bool:
         """Start a job where some starts are taken back, or leave all as it was."""
         session = self.session
+        before = list(session.journal)
         session.withdraw(newcomers)
         if place_job(session, job) is None or self._search(job):
             own = session.give_up(job.key)
@@ -111,6 +112,7 @@ class Preempt:
             session.has_made_room = True
             return True
         session.restore(newcomers)
+        session.journal[:] = before  # rules about neighbours were judged in this order
         return False
 
     def _newcomers(self, job: JobView, *, is_latest: bool) -> list[Entry]:

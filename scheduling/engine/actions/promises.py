@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scheduling.engine.actions.failures import standing_reason
-from scheduling.engine.actions.serving import must_wait_for_holds
+from scheduling.engine.actions.serving import must_wait_for_holds, place_counted_on
 from scheduling.engine.actions.standing import is_welcome
 from scheduling.engine.journal import Entry, EntryKind, Statement
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.rows import has_neighbour_rules
 from scheduling.engine.session import Session
 from scheduling.engine.types import GangPhase, Reservation
 from scheduling.engine.views import JobView, RoleView
@@ -92,7 +91,7 @@ def start_promised(session: Session, job: JobView) -> None:
     else:
         units = [entries] if entries and len(entries) == job.waiting else []
     for unit in units:
-        if all(_may_start(session, entry) for entry in unit) and not _is_kept_off(session, job):
+        if all(_may_start(session, entry) for entry in unit):
             _try(session, job, unit)
 
 
@@ -108,26 +107,17 @@ def _may_start(session: Session, promised: Entry) -> bool:
     )
 
 
-def _is_kept_off(session: Session, job: JobView) -> bool:
-    """Return whether somebody who is being evicted may be in the way by more than their room."""
-    has_rules = any(has_neighbour_rules(role.role) for role in job.roles)
-    return any(
-        has_rules or has_neighbour_rules(entry.role.role)
-        for entry in session.journal
-        if entry.kind is EntryKind.EVICT and entry.beneficiary == job.key
-    )
-
-
 def _try(session: Session, job: JobView, entries: list[Entry]) -> None:
     session.withdraw(entries)
     statement = Statement(session)
     with session.without_lack(_room_of(session, entries)):
         stands = all(
             all(session.free[d, entry.node] >= amount for d, amount in entry.role.shape.items)
+            and is_welcome(session, job, entry.role, entry.node, at_once=True)
             and session.place(job, entry.role, entry.node)
             for entry in entries
         )
-    if stands and session.is_job_ready(job):
+    if stands and session.is_job_ready(job) and place_counted_on(session, job) is None:
         return
     statement.rollback()
     session.restore(entries)

@@ -277,10 +277,11 @@ def place_task(session: Session, job: JobView, role: RoleView) -> Failure | None
     shape = role.shape
     extra = session.task_scores(job, role)
     if not must_wait_for_holds(job, shape):
-        nominated = session.nominated_node(role, extra=extra)
+        now = session.starting_scores(job, role, extra)
+        nominated = session.nominated_node(role, extra=now)
         if nominated >= 0 and session.place(job, role, nominated):
             return None
-        while (node := session.best_node(shape, extra=extra)) >= 0:
+        while (node := session.best_node(shape, extra=now)) >= 0:
             if session.place(job, role, node):
                 return None
             session.exclude(shape, node)

@@ -11,11 +11,18 @@ from scheduling.engine.session import Session
 from scheduling.engine.views import JobView, RoleView
 
 
-def is_welcome(session: Session, job: JobView, role: RoleView, node: int) -> bool:
-    """Return whether nothing that is on the nodes keeps the role's next task off this one."""
+def is_welcome(
+    session: Session, job: JobView, role: RoleView, node: int, *, at_once: bool = False
+) -> bool:
+    """Return whether nothing that is on the nodes keeps the role's next task off this one.
+
+    What is ending there does so only if the task is to start `at_once`.
+    """
     if not session.each("task_predicate"):
         return True
     extra = session.task_scores(job, role)
+    if at_once:
+        extra = session.starting_scores(job, role, extra)
     return extra is None or bool(extra[node] > -np.inf)
 
 

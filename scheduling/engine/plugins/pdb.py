@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from scheduling.engine.journal import Claim, EntryKind, Unit
 from scheduling.engine.plugin import Plugin
 from scheduling.engine.session import Session
-from scheduling.engine.types import DisruptionBudget, PluginConfig, Task
-from scheduling.engine.views import RoleView
+from scheduling.engine.types import PluginConfig
 
 
 class DisruptionBudgets(Plugin):
@@ -35,21 +34,14 @@ class DisruptionBudgets(Plugin):
 
     def _stays_within(self, unit: Unit, others: Iterable[Unit]) -> bool:
         budgets = self.session.snapshot.disruption_budgets
-        touched = [b for b in budgets if any(_matches(b, r, t) for r, t, _ in unit.tasks)]
+        touched = [b for b in budgets if any(b.covers(r.role, t.key) for r, t, _ in unit.tasks)]
         if not touched:
             return True
         gone = [(role, task) for u in (unit, *others) for role, task, _ in u.tasks]
         gone += [(e.role, e.task) for e in self.session.journal if e.kind is EntryKind.EVICT]
         distinct = {task.key: (role, task) for role, task in gone}
         return all(
-            sum(_matches(budget, role, task) for role, task in distinct.values())
+            sum(budget.covers(role.role, task.key) for role, task in distinct.values())
             <= budget.disruptions_allowed
             for budget in touched
         )
-
-
-def _matches(budget: DisruptionBudget, role: RoleView, task: Task) -> bool:
-    if budget.namespace and not task.key.startswith(f"{budget.namespace}/"):
-        return False
-    labels = role.role.labels
-    return all(labels.get(key) == value for key, value in budget.match_labels.items())

@@ -54,9 +54,11 @@ class Predicates(Plugin):
         self.has_volumes = self.flag("predicate.VolumeBindingEnable", default=True) and any(
             role.role.volume_claims for row in session.tables.ruled.values() for role in row.roles
         )
-        self.task_predicate = self._task_predicate if self.neighbours.has_rules() else None
-        self.on_placed = self._book if self.neighbours.has_rules() else None
-        self.on_undone = self._take_back if self.neighbours.has_rules() else None
+        has_rules = self.neighbours.has_rules()
+        self.task_predicate = self._task_predicate if has_rules else None
+        self.start_predicate = self._start_predicate if has_rules else None
+        self.on_placed = self._book if has_rules else None
+        self.on_undone = self._take_back if has_rules else None
 
     def _task_predicate(self, job: JobView, role: RoleView) -> Bools | None:
         """Return bool[N]: where the role's next task may go beside what has its place there."""
@@ -65,6 +67,10 @@ class Predicates(Plugin):
             reached = self.volumes.allowed(role.role.volume_claims)
             mask = reached if mask is None else mask & reached
         return mask
+
+    def _start_predicate(self, job: JobView, role: RoleView) -> Bools | None:
+        """Return bool[N]: where the role's next task need not wait for somebody to end."""
+        return self.neighbours.startable(job, role, self.kinds)
 
     def _book(self, entry: Entry) -> None:
         self.neighbours.book(entry, 1)

@@ -8,11 +8,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.cycle import DEFAULT_CONFIG, close, plan, run
 from scheduling.engine.explain import Fit, Ladder, explain, fits, ladder_of
 from scheduling.engine.tables import Memo
 from scheduling.engine.types import Job, Quota, Snapshot
-from scheduling.simulator.state import apply_plan, release
+from scheduling.simulator.state import release
 from tests.scenarios import read
 from tests.unit.engine.test_properties import examples, jobs_of, snapshots
 

@@ -11,6 +11,7 @@ from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.device_classes import is_met
 from scheduling.engine.types import (
     ActionConfig,
+    Binding,
     Config,
     Device,
     DeviceClass,
@@ -20,6 +21,7 @@ from scheduling.engine.types import (
     Role,
     Snapshot,
     StorageClass,
+    TaskState,
     Volume,
     VolumeClaim,
 )
@@ -182,3 +184,64 @@ def test_nothing_is_evicted_for_a_role_that_may_not() -> None:
 
     assert [e.task for e in plan(read(text), DEFAULT_CONFIG).evictions] == ["q/a-0"]
     assert plan(never, DEFAULT_CONFIG).evictions == ()
+
+
+def ending(snapshot: Snapshot, job: int) -> Snapshot:
+    """Return the snapshot while a job's tasks are being stopped."""
+    jobs = list(snapshot.jobs)
+    tasks = tuple(replace(t, state=TaskState.RELEASING) for t in jobs[job].tasks)
+    jobs[job] = replace(jobs[job], tasks=tasks)
+    return replace(snapshot, jobs=tuple(jobs))
+
+
+@pytest.mark.parametrize("rule", ["port", "theirs", "own", "none"])
+def test_who_is_ending_is_in_the_way_until_then(rule: str) -> None:
+    """A port and a rule against neighbours count until the other one has ended."""
+    snapshot = ending(
+        read("""
+            nodes  n1: cpu=4 label.host=n1
+            queue  q:
+            job    q/a: 1 x cpu=1 running n1*1 phase=Running
+            job    q/b: 1 x cpu=1
+        """),
+        0,
+    )
+    rules = {
+        "port": ({"ports": (80,)}, {"ports": (80,)}),
+        "theirs": ({"pod_terms": (anti("new"),)}, {}),
+        "own": ({}, {"pod_terms": (anti("old"),)}),
+        "none": ({"ports": (80,)}, {"ports": (81,)}),
+    }[rule]
+    snapshot = with_roles(snapshot, lambda r: replace(r, labels={"app": "old"}, **rules[0]), 0)
+    snapshot = with_roles(snapshot, lambda r: replace(r, labels={"app": "new"}, **rules[1]))
+
+    found = plan(snapshot, DEFAULT_CONFIG)
+
+    assert [b.task for b in found.binds] == (["q/b-0"] if rule == "none" else [])
+    assert [p.task for p in found.pipelined] == ([] if rule == "none" else ["q/b-0"])
+    at_once = replace(found, binds=(Binding("q/b-0", "q/b", "n1"),), pipelined=())
+    assert bool(check(snapshot, at_once)) is (rule != "none")
+
+
+def test_nobody_is_evicted_whose_company_is_wanted() -> None:
+    """Of two machines the one is taken where a friend stays."""
+    snapshot = read("""
+        nodes  n1 n2: cpu=1
+        nodes  n3: cpu=2
+        queue  q:
+        job    q/a: 2 x cpu=1 min=1 running n1,n2 phase=Running
+        job    q/b: 2 x cpu=1 min=1 running n3*2 priority=1 phase=Running
+        job    q/c: 1 x cpu=1 priority=5
+    """)
+    snapshot = replace(
+        snapshot, nodes=tuple(replace(n, labels={"host": n.name}) for n in snapshot.nodes)
+    )
+    for job in range(2):
+        snapshot = with_roles(snapshot, lambda r: replace(r, labels={"app": "old"}), job)
+    friend = replace(anti("old"), is_anti=False)
+    snapshot = with_roles(snapshot, lambda r: replace(r, pod_terms=(friend,)))
+
+    found = plan(snapshot, DEFAULT_CONFIG)
+
+    assert [e.task for e in found.evictions] == ["q/b-1"]
+    assert [(p.task, p.node) for p in found.pipelined] == [("q/c-0", "n3")]

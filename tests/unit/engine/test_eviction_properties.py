@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.types import (
     ActionConfig,
@@ -20,7 +21,7 @@ from scheduling.engine.types import (
     TaskState,
 )
 from scheduling.engine.verify import check
-from scheduling.simulator.state import apply_plan, release
+from scheduling.simulator.state import release
 from tests.random_clusters import clusters
 from tests.scenarios import read
 from tests.unit.engine.test_properties import FACTOR, examples

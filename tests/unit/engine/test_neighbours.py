@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,13 @@ from scheduling.engine.types import (
     Config,
     PluginConfig,
     PodTerm,
+    Queue,
     Requirement,
     Role,
     Snapshot,
     SpreadRule,
 )
-from tests.scenarios import read
+from tests.scenarios import cycle, read
 
 LIKE = (Requirement("app", "In", ("web",)),)
 
@@ -110,6 +112,53 @@ def test_spread_keeps_zones_even(skew: int, required: bool, expected: list[str])
     snapshot = shaped("job q/j: 3 x cpu=1", spread=(rule,))
 
     assert nodes(snapshot, "gang", "predicates") == expected
+
+
+@pytest.mark.parametrize(("is_anti", "expected"), [(False, {}), (True, {"q/late-0": "c"})])
+def test_who_is_promised_a_place_has_yet_to_come(is_anti: bool, expected: dict[str, str]) -> None:
+    """Nobody starts beside one who is only expected, nor where one is expected who must not be."""
+    snapshot = read("""
+        nodes  a: gpu=1 cpu=1 label.zone=z1
+        nodes  b: cpu=1 label.zone=z1
+        nodes  c: cpu=1 label.zone=z2
+        queue  q:
+        job    q/low: 1 x gpu=1 cpu=1 running a phase=Running
+        job    q/late: 1 x cpu=1
+        job    q/high: 1 x gpu=1 cpu=1 priority=1
+    """)
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"pod_terms": (PodTerm(LIKE, "zone", is_anti=is_anti),)},
+        {"labels": {"app": "web"}},
+    )
+    jobs = tuple(
+        replace(job, roles=(replace(job.roles[0], **changed),))
+        for job, changed in zip(snapshot.jobs, changes, strict=True)
+    )
+
+    outcome = cycle(replace(snapshot, jobs=jobs))
+
+    assert outcome.pipelined("q/high") == 1
+    assert outcome.binds == expected
+
+
+def test_a_start_that_nearly_gave_way_keeps_its_place_in_the_order() -> None:
+    """It was even when it started; who came after it had no rule to mind."""
+    snapshot = shaped(
+        """
+        job    q/old: 1 x cpu=3 preemptable=no running n3 phase=Running
+        job    q/high: 5 x cpu=4 priority=1
+        job    r/after: 1 x cpu=2 select.zone=z1
+        job    q/first: 1 x cpu=2 select.zone=z1
+        """,
+        spread=(SpreadRule(1, "zone", LIKE),),
+    )
+    queues = (replace(snapshot.queues[0], priority=1), Queue("r"))
+    jobs = (replace(snapshot.jobs[0], queue="r"), *snapshot.jobs[1:])
+
+    outcome = cycle(replace(snapshot, queues=queues, jobs=jobs))
+
+    assert outcome.order == ["q/first", "r/after"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import TypeVar
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.types import (
     CPU,
@@ -28,7 +29,7 @@ from scheduling.engine.types import (
     TaskState,
 )
 from scheduling.engine.verify import check
-from scheduling.simulator.state import apply_plan, release
+from scheduling.simulator.state import release
 from tests.random_clusters import clusters
 
 NOW = 1000.0

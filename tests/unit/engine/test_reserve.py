@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.reasons import ReasonCode
-from scheduling.simulator.state import apply_plan
 from tests.scenarios import cycle, finish, settled
 
 STARVED = """

@@ -7,9 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.types import ActionConfig, Config, Snapshot
-from scheduling.simulator.state import apply_plan, release
+from scheduling.simulator.state import release
 from tests.random_clusters import clusters
 from tests.scenarios import cycle
 from tests.unit.engine.test_eviction_properties import PLUGINS, SHARINGS
@@ -262,3 +263,19 @@ def test_a_min_is_kept_even_if_mins_exceed_the_cluster() -> None:
 
     assert outcome.evicted == []
     assert outcome.bound("b/new") == 1
+
+
+def test_a_start_that_would_be_taken_back_is_not_made() -> None:
+    """What would be lent here and claimed at once in the next cycle goes to its owner."""
+    outcome = cycle("""
+        nodes  n1 n2: gpu=3
+        queue  lent:
+        queue  owner: min.gpu=2
+        job    lent/first: 2 x gpu=2 min=1 priority=1
+        job    lent/small: 3 x gpu=1 min=1 created=1
+        job    owner/runs: 2 x gpu=1 created=1 running n1*2 phase=Running
+        job    owner/late: 1 x gpu=2 created=3
+    """)
+
+    assert outcome.binds == {"lent/small-0": "n1", "lent/small-1": "n2", "owner/late-0": "n2"}
+    leaves_nothing(outcome.snapshot, DEFAULT_CONFIG)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.types import (
     Amounts,
@@ -17,7 +18,7 @@ from scheduling.engine.types import (
     Snapshot,
     TaskState,
 )
-from scheduling.simulator.state import apply_plan, release
+from scheduling.simulator.state import release
 from tests.random_clusters import clusters
 from tests.unit.engine.test_properties import examples
 
