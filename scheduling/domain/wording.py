@@ -5,11 +5,11 @@ API and mails alike. Amounts are written in units that people use. A code withou
 shown as it is, so that nothing is hidden; a test keeps that from happening.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.utils.functional import Promise
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from scheduling.domain import config_wording
@@ -110,12 +110,6 @@ SENTENCES: dict[str, str | Promise] = {
     ),
     "change_drop_constraint_numa": _("Without the NUMA policy of “{role}” it would start now."),
     "change_drop_constraint_topology": _("Without its network topology rule it would start now."),
-    "change_lower_min": _(
-        "With a minimum of {min_available} tasks instead of {was} it would start now."
-    ),
-    "change_wait_for": _(
-        "It would start as soon as {tasks} tasks of {jobs_total} running jobs have ended."
-    ),
     ReasonCode.BEST_SCORE: _("The best place by score ({score}); the next was {next_node}."),
     ReasonCode.EVICTED_FOR: _("Its place was given to job “{job}”."),
     "no_cycle_yet": _("The scheduler has not looked at it yet."),
@@ -422,12 +416,41 @@ OF_OTHERS: dict[str, Promise] = {
 }
 """What is said instead where the reader may not know the job (`queries.redaction` names it)."""
 
+
+def _lower_min(params: Mapping[str, Any]) -> str:
+    """Say with which minimum a job would start."""
+    return ngettext(
+        "With a minimum of {min_available} task instead of {was} it would start now.",
+        "With a minimum of {min_available} tasks instead of {was} it would start now.",
+        params["min_available"],
+    ).format_map(_Shown(params))
+
+
+def _wait_for(params: Mapping[str, Any]) -> str:
+    """Say whose end a job would have to wait for: tasks and jobs are counted each by itself."""
+    jobs = params.get("jobs_total", len(params["jobs"]))
+    running = ngettext("{n} running job", "{n} running jobs", jobs).format(n=jobs)
+    return ngettext(
+        "It would start as soon as {tasks} task of {running_jobs} has ended.",
+        "It would start as soon as {tasks} tasks of {running_jobs} have ended.",
+        params["tasks"],
+    ).format(tasks=params["tasks"], running_jobs=running)
+
+
+COUNTED: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "change_lower_min": _lower_min,
+    "change_wait_for": _wait_for,
+}
+"""Codes whose sentence takes the form of a number."""
+
 REFUSED_WITHOUT_NUMBERS = _("Not admitted yet: the scheduler's plugin “{plugin}” holds it back.")
 
 
 def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
     """Return the sentence for a code, in the reader's language; the bare code if it has none."""
     params = params or {}
+    if code in COUNTED:
+        return COUNTED[code](params)
     text = _text(code)
     if code in OF_OTHERS and not params.get("job_name"):
         text = OF_OTHERS[code]
@@ -441,7 +464,7 @@ def sentence(code: str, params: Mapping[str, Any] | None = None) -> str:
 
 def has_sentence(code: str) -> bool:
     """Tell whether there are words for a code."""
-    return _text(code) is not None
+    return code in COUNTED or _text(code) is not None
 
 
 def _text(code: str) -> str | Promise | None:

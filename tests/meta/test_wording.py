@@ -8,6 +8,7 @@ import string
 from collections.abc import Iterator
 
 import pytest
+from django.utils import translation
 
 from scheduling.domain import wording
 from scheduling.domain.reports import EndReason
@@ -159,3 +160,40 @@ def test_numbers_are_written_in_units_that_people_use() -> None:
     )
     assert wording.histogram_words({"of_a_plugin": 4}) == "4 refused by “of_a_plugin”"
     assert wording.sentence("no_such_code", {}) == "no_such_code"
+
+
+@pytest.mark.parametrize(
+    ("params", "english", "chinese"),
+    [
+        (
+            {"tasks": 1, "jobs": ["a"]},
+            "It would start as soon as 1 task of 1 running job has ended.",
+            "1 个运行中的作业的 1 个任务一结束",
+        ),
+        (
+            {"tasks": 3, "jobs": ["a"]},
+            "It would start as soon as 3 tasks of 1 running job have ended.",
+            "1 个运行中的作业的 3 个任务一结束",
+        ),
+        (
+            {"tasks": 3, "jobs": [], "jobs_total": 2},
+            "It would start as soon as 3 tasks of 2 running jobs have ended.",
+            "2 个运行中的作业的 3 个任务一结束",
+        ),
+    ],
+)
+def test_what_would_start_a_job_counts_tasks_and_jobs(
+    params: dict[str, object], english: str, chinese: str
+) -> None:
+    """Each number takes its own form; ids that the reader may not see are counted all the same."""
+    assert wording.sentence("change_wait_for", params) == english
+    with translation.override("zh-hans"):
+        assert wording.sentence("change_wait_for", params).startswith(chinese)
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 task instead"), (2, "2 tasks instead")])
+def test_a_lower_minimum_is_counted(count: int, words: str) -> None:
+    """One task is no tasks."""
+    params = {"min_available": count, "was": 4}
+
+    assert words in wording.sentence("change_lower_min", params)
