@@ -3,14 +3,15 @@
     python -m benchmarks.forecasts [--traces FOLDER] [--limit JOBS] [--every SECONDS] [--plays N]
 
 The trace is played with its virtual clusters as walls, so that jobs wait. Now and then the state is
-taken as a snapshot and the starts are foretold from what had ended until then: run times of the
-same user and GPU count, or of all. Each forecast is stretched by what earlier ones teach that were
-made and came true before (`scheduling.simulator.calibration`), so each is held out; the figures
-without that stand beside. Only forecasts of jobs that had waited for 60 s count: what starts at
-once needs none, and would have started by any time told. Well calibrated is half by p50 and nine in
-ten by p90; so that a useless wide range does not look good, the pinball losses (seconds) and the
-width of the range stand beside. Jobs of one hour share their fate: `*_error` is one standard
-deviation when whole hours are drawn anew (blocks of `BLOCK_SECONDS` of the trace).
+taken as a snapshot and the starts are foretold from what had started until then: run times of the
+same user and GPU count, of the same GPU count, or of all. Each forecast is stretched by what
+earlier ones teach that were made and came true before (`scheduling.simulator.calibration`), so each
+is held out; the figures without that stand beside. Only forecasts of jobs that had waited for 60 s
+count: what starts at once needs none, and would have started by any time told. Well calibrated is
+half by p50 and nine in ten by p90; so that a useless wide range does not look good, the pinball
+losses (seconds) and the width of the range stand beside. Jobs of one hour share their fate:
+`*_error` is one standard deviation when whole hours are drawn anew (blocks of `BLOCK_SECONDS` of
+the trace).
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ import statistics
 import time
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from benchmarks._machine import show, traces_folder
-from scheduling.engine.types import GPU, Job, Plan, Snapshot
+from scheduling.engine.types import Job, Plan, Snapshot
 from scheduling.simulator import trace
 from scheduling.simulator.calibration import Outcome, learn
-from scheduling.simulator.forecast import PLAYS, Basis, Forecast, RunTime, forecast
+from scheduling.simulator.forecast import PLAYS, Forecast, forecast
+from scheduling.simulator.history import History, Ran, gpus_of, most_of_an_owner
 from scheduling.simulator.replay import Replay, Settings, World
 
 CYCLE_SECONDS = 10.0
@@ -52,8 +54,8 @@ class Witness:
         self.next = every
         self.seconds_of = seconds_of
         self.live: dict[str, Job] = {}
-        self.ended: dict[tuple[str, int], list[float]] = defaultdict(list)
-        self.all: list[float] = []
+        self.ran: dict[str, dict[str, Job]] = defaultdict(dict)
+        """By owner the jobs that have started, in the order in which they did."""
         self.made: list[tuple[str, float, Forecast]] = []
         """Job, when it was foretold, and what, before any stretching."""
         self.stretched: list[Forecast] = []
@@ -64,23 +66,19 @@ class Witness:
 
     def see(self, snapshot: Snapshot, result: Plan) -> None:
         """Learn what started and ended since the last cycle; foretell if it is time."""
-        for bind in result.binds:
-            self.started.setdefault(bind.job, snapshot.now)
         now = {job.key: job for job in snapshot.jobs}
-        for key in self.live.keys() - now.keys():
-            job, seconds = self.live[key], self.seconds_of[key]
-            self.ended[_kind(job)].append(seconds)
-            self.all.append(seconds)
+        for bind in result.binds:
+            if self.started.setdefault(bind.job, snapshot.now) == snapshot.now:
+                job = now[bind.job]
+                self.ran[job.owner][job.key] = job
         self.live = now
         if snapshot.now < self.next:
             return
         self.next = snapshot.now + self.every
         begun = time.process_time()
-        everything = tuple(sorted(self.all[-500:]))
+        history = History(self._ran(snapshot.now))
         run_times = {
-            job.key: RunTime(tuple(sorted(alike)), Basis.HISTORY)
-            if len(alike := self.ended[_kind(job)][-100:]) >= 3
-            else RunTime(everything, Basis.OTHERS)
+            job.key: history.run_time(_kind(job), gpus=gpus_of(job), limit=None)
             for job in snapshot.jobs
         }
         found = forecast(snapshot, run_times, plays=self.plays, cycle_seconds=CYCLE_SECONDS)
@@ -94,6 +92,15 @@ class Witness:
                 if one.p90 is not None:
                     self.first.setdefault(key, (snapshot.now, one))
 
+    def _ran(self, now: float) -> Iterator[Ran]:
+        """Yield what has started, for how long it ran or has run by now."""
+        most = most_of_an_owner(len(self.ran))
+        for jobs in self.ran.values():
+            for key, job in list(jobs.items())[-most:]:
+                is_over = key not in self.live
+                seconds = self.seconds_of[key] if is_over else now - self.started[key]
+                yield Ran(_kind(job), gpus_of(job), seconds, is_over)
+
     def _lessons(self) -> list[Outcome]:
         """Return what became of the first forecasts of some jobs, drawn evenly from all."""
         keys = sorted(self.first, key=lambda key: zlib.crc32(key.encode()))[:LESSONS]
@@ -105,7 +112,7 @@ class Witness:
 
 
 def _kind(job: Job) -> tuple[str, int]:
-    return job.owner, sum(role.request.get(GPU, 0) * role.replicas for role in job.roles)
+    return job.owner, gpus_of(job)
 
 
 def main() -> None:
@@ -129,9 +136,10 @@ def main() -> None:
         check=witness.see,
     ).run()
     started = {r.job.key: r.started_at for r in day.records if r.started_at is not None}
-    gpus = {a.job.key: _kind(a.job)[1] // 1000 for a in arrivals}
+    gpus = {a.job.key: gpus_of(a.job) // 1000 for a in arrivals}
+    queue = {a.job.key: a.job.queue for a in arrivals}
     told = [
-        Told(at, started[key], gpus[key], raw, found)
+        Told(at, started[key], gpus[key], queue[key], raw, found)
         for (key, at, raw), found in zip(witness.made, witness.stretched, strict=True)
         if key in started and raw.p90 is not None
     ]
@@ -149,6 +157,10 @@ def main() -> None:
                 count: _figures([(o.at, o.start, o.stretched) for o in told if o.gpus == count])
                 for count in sorted({one.gpus for one in told})
             },
+            "by_queue": {
+                name: _figures([(o.at, o.start, o.stretched) for o in told if o.queue == name])
+                for name in sorted({one.queue for one in told})
+            },
             "forecasts": len(witness.made),
             "with_a_time": len(told),
             "instants": len({one.at for one in told}),
@@ -165,6 +177,7 @@ class Told:
     at: float
     start: float
     gpus: int
+    queue: str
     played: Forecast
     stretched: Forecast
 

@@ -59,6 +59,14 @@ def forecast_basis(forecast: StartForecast) -> str:
             ngettext_lazy("%(n)d job by its time limit.", "%(n)d jobs by their time limits.", "n"),
         ),
         (
+            "size",
+            ngettext_lazy(
+                "%(n)d job by what others of as many GPUs took.",
+                "%(n)d jobs by what others of as many GPUs took.",
+                "n",
+            ),
+        ),
+        (
             "others",
             ngettext_lazy(
                 "%(n)d job by what other jobs took.", "%(n)d jobs by what other jobs took.", "n"

@@ -1,7 +1,7 @@
 """When waiting jobs will start: plays the coming days on the live rows and keeps what it foretold.
 
 1. Note what came true of earlier forecasts.
-2. Read the cluster, and from history how long the live jobs' likes ran.
+2. Read the cluster, and how long the likes of the live jobs ran (`scheduling.simulator.history`).
 3. Play (`scheduling.simulator.forecast`), within a budget of engine time.
 4. Stretch the waits by what earlier forecasts teach (`scheduling.simulator.calibration`).
 5. Write a row where there is none yet, or where the answer has moved.
@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -20,19 +20,16 @@ from django.db.models import Avg, Q
 
 from scheduling.domain.cycles import configuration_of
 from scheduling.domain.queries.explain import WARM
-from scheduling.engine.types import Job as EngineJob
 from scheduling.engine.types import Snapshot
 from scheduling.models import CycleRecord, Job, StartForecast
 from scheduling.models.job import JobPhase
 from scheduling.simulator.calibration import Calibration, Outcome, learn
-from scheduling.simulator.forecast import FEWER_PLAYS, Basis, Forecast, RunTime, forecast
+from scheduling.simulator.forecast import FEWER_PLAYS, Forecast, RunTime, forecast
+from scheduling.simulator.history import History, Ran, gpus_of, most_of_an_owner
 
 REMEMBERED = timedelta(days=30)
 """Jobs that ended before say nothing any more."""
-SAMPLES_OF_AN_OWNER = 100
 MOST_OWNERS = 200
-FEWEST_ALIKE = 3
-"""Fewer ended jobs of the same owner and image than this are no sample."""
 LESSONS = 1000
 """Jobs of a cluster whose first forecast is learnt from."""
 STRETCHED = "stretched"
@@ -170,17 +167,12 @@ def _budget(cluster_id: UUID, now: datetime) -> tuple[int, int]:
 
 def _run_times(snapshot: Snapshot, now: datetime) -> dict[str, RunTime]:
     images = _images(job.key for job in snapshot.jobs)
-    alike: dict[_Alike, list[float]] = defaultdict(list)
-    everything: list[float] = []
-    for owner, image, seconds in _ended(
-        sorted({job.owner for job in snapshot.jobs if job.owner}), now
-    ):
-        alike[_Alike(owner, image)].append(seconds)
-        everything.append(seconds)
-    everything.sort()
+    history = History(_ran(sorted({job.owner for job in snapshot.jobs if job.owner}), now))
     return {
-        job.key: _run_time(
-            job, sorted(alike.get(_Alike(job.owner, images.get(job.key, "")), ())), everything
+        job.key: history.run_time(
+            _Alike(job.owner, images.get(job.key, "")),
+            gpus=gpus_of(job),
+            limit=job.time_limit_seconds,
         )
         for job in snapshot.jobs
     }
@@ -194,39 +186,38 @@ def _images(live: Iterable[str]) -> dict[str, str]:
     return {str(job_id): str(image or "") for job_id, image in rows}
 
 
-def _ended(owners: Sequence[str], now: datetime) -> list[tuple[str, str, float]]:
-    """Return owner, image and seconds of the newest completed jobs of each owner."""
+def _ran(owners: Sequence[str], now: datetime) -> Iterator[Ran]:
+    """Yield the newest jobs of each owner that run or have completed."""
+    owners = owners[:MOST_OWNERS]
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            SELECT o.id::text, coalesce(j.image, ''), j.seconds
+            SELECT o.id::text, coalesce(j.image, ''), j.gpu_milli, j.seconds, j.is_over
             FROM unnest(%s::uuid[]) AS o(id) CROSS JOIN LATERAL (
-                SELECT spec -> 'roles' -> 0 ->> 'image' AS image,
-                       extract(epoch FROM finished_at - started_at)::float8 AS seconds
+                SELECT spec -> 'roles' -> 0 ->> 'image' AS image, gpu_milli, is_over,
+                       extract(epoch FROM until - started_at)::float8 AS seconds
                 FROM scheduling_job
-                WHERE owner_id = o.id AND phase = %s AND created_at >= %s
-                  AND started_at IS NOT NULL AND finished_at > started_at
+                CROSS JOIN LATERAL (SELECT phase = %s AS is_over) AS a
+                CROSS JOIN LATERAL (
+                    SELECT CASE WHEN is_over THEN finished_at ELSE %s END AS until
+                ) AS b
+                WHERE owner_id = o.id AND phase IN (%s, %s) AND created_at >= %s
+                  AND started_at IS NOT NULL AND until > started_at
                 ORDER BY created_at DESC, id DESC LIMIT %s
             ) AS j
             """,
             [
-                list(owners)[:MOST_OWNERS],
+                list(owners),
                 JobPhase.COMPLETED.value,
+                now,
+                JobPhase.COMPLETED.value,
+                JobPhase.RUNNING.value,
                 now - REMEMBERED,
-                SAMPLES_OF_AN_OWNER,
+                most_of_an_owner(len(owners)),
             ],
         )
-        return [(owner, image, float(seconds)) for owner, image, seconds in cursor.fetchall()]
-
-
-def _run_time(job: EngineJob, alike: Sequence[float], everything: Sequence[float]) -> RunTime:
-    if len(alike) >= FEWEST_ALIKE:
-        return RunTime(tuple(alike), Basis.HISTORY)
-    if job.time_limit_seconds is not None:
-        return RunTime((job.time_limit_seconds,), Basis.LIMIT)
-    if len(everything) >= FEWEST_ALIKE:
-        return RunTime(tuple(everything), Basis.OTHERS)
-    return RunTime()
+        for owner, image, gpus, seconds, is_over in cursor.fetchall():
+            yield Ran(_Alike(owner, image), gpus, float(seconds), is_over)
 
 
 # --- rows -----------------------------------------------------------------------------------------

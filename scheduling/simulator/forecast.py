@@ -1,8 +1,8 @@
 """When will what waits start: the days that may come, played several times.
 
-1. Each job's run time is unknown, but what like jobs took is: a sample. Of it each play takes
-   another quantile, so that over all plays every job has been short, middling and long once.
-2. A running job has already survived so long: only longer times of its sample can come true.
+1. Each job's run time is unknown, but how long like jobs last is (`history`). Each play takes
+   another part of it, so that over all plays every job has been short, middling and long once.
+2. A running job has already survived so long: only longer times can come true.
 3. Each play goes on from the snapshot under the same configuration, without new arrivals.
 4. The start times of a waiting job over the plays give its p50 and p90.
 
@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from scheduling.engine.config import DEFAULT_CONFIG
 from scheduling.engine.types import Config, Job, Snapshot, TaskState
 from scheduling.simulator.replay import Replay, Settings, World
+from scheduling.simulator.survival import Survival
 
 PLAYS = 11
 """A prime, so that any step but 0 visits every quantile once."""
@@ -33,20 +34,22 @@ class Basis(StrEnum):
     """Where the run times of a forecast come from."""
 
     HISTORY = "history"
-    """Jobs of the same owner and image that have ended."""
+    """Jobs of the same owner and image."""
     LIMIT = "limit"
     """Its own time limit."""
+    SIZE = "size"
+    """Jobs on this cluster that ask for as many GPUs."""
     OTHERS = "others"
-    """Whatever has ended on this cluster."""
+    """Whatever has run on this cluster."""
     UNKNOWN = "unknown"
     """Nothing is known: it is taken to run on without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunTime:
-    """What is known of how long a job runs in all: seconds, ascending; none = without end."""
+    """What is known of how long a job runs in all."""
 
-    samples: tuple[float, ...] = ()
+    lasts: Survival = field(default_factory=Survival)
     basis: Basis = Basis.UNKNOWN
 
 
@@ -126,33 +129,29 @@ def _play(
 
 
 def quantile_of(key: str, play: int, plays: int) -> float:
-    """Return the quantile that a job takes in a play: over all plays each of `plays` steps once.
+    """Return the quantile that a job takes in a play: over all plays one of each equal part.
 
-    Neighbours take theirs in different orders: not all jobs are short in the same play.
+    Neighbours take theirs in different orders: not all jobs are short in the same play. Where in
+    its part a quantile lies is as good as random: were it always the middle, none of a thousand
+    jobs would ever be among the longest twentieth, which holds most of what long ones take.
     """
     seed = zlib.crc32(key.encode())
     stride = 1 + seed % (plays - 1) if plays > 1 else 1
-    return ((seed // plays + play * stride) % plays + 0.5) / plays
+    within = (zlib.crc32(f"{key}/{play}".encode()) + 0.5) / 2**32
+    return ((seed // plays + play * stride) % plays + within) / plays
 
 
 def remaining(run_time: RunTime, *, elapsed: float, limit: float | None, quantile: float) -> float:
     """Return how many seconds a job goes on, at a quantile of what like jobs took.
 
-    A job that has outlived all its samples is given as long again as it has run: of things whose
-    age is all that is known, that is the best guess (Gott, Nature 363, 1993).
+    A job that outlives all that is known is given as long again: of things whose age is all that is
+    known, that is the best guess (Gott, Nature 363, 1993).
     """
-    longer = [seconds for seconds in run_time.samples if seconds > elapsed]
-    if longer:
-        left = _quantile(longer, quantile) - elapsed
-    elif run_time.samples:
-        left = max(elapsed, 1.0)
-    else:
-        left = math.inf
+    end = run_time.lasts.quantile(quantile, beyond=elapsed)
+    if end is None and run_time.basis is not Basis.UNKNOWN:
+        end = 2 * max(run_time.lasts.longest, elapsed, 0.5)
+    left = math.inf if end is None else end - elapsed
     return left if limit is None else max(min(left, limit - elapsed), 0.0)
-
-
-def _quantile(ordered: Sequence[float], quantile: float) -> float:
-    return ordered[min(int(quantile * len(ordered)), len(ordered) - 1)]
 
 
 def _elapsed(job: Job, now: float) -> float:

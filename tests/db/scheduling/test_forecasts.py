@@ -8,7 +8,7 @@ import pytest
 
 from scheduling.domain import forecasts
 from scheduling.domain.queries import forecasts as queries
-from scheduling.models import Job, StartForecast
+from scheduling.models import ImageRule, Job, StartForecast
 from tenants.models import User
 from tests.factories.cluster import Site, fresh, make_site, role
 from tests.factories.demo import make_job
@@ -71,6 +71,42 @@ def test_a_time_limit_serves_where_there_is_no_history(site: Site) -> None:
     assert row.p90_at is not None
     assert abs(row.p90_at - site.now - timedelta(seconds=600)) <= timedelta(seconds=10)
     assert row.basis == {"plays": 11, "limit": 1, "unknown": 1}
+
+
+def test_jobs_that_run_on_make_their_like_longer(site: Site) -> None:
+    """Three took 60 s, but five that began with them run on for an hour: even odds are late."""
+    site.node()
+    others = [site.started(role(cpu_milli=1000)) for _ in range(5)]
+    after_history(site, seconds=(60, 60, 60))
+    site.later(3600)
+    running = site.started(role(cpu_milli=10_000))
+    waiting = site.submit(role(cpu_milli=10_000))
+    site.cycle()
+
+    foretell(site)
+
+    row = StartForecast.objects.get(job=waiting)
+    assert {fresh(job).phase for job in (*others, running)} == {"Running"}
+    assert row.p50_at is not None
+    assert row.p50_at - site.now >= timedelta(hours=1)
+    assert row.basis == {"plays": 11, "history": 7}
+
+
+def test_a_stranger_is_guessed_by_jobs_of_as_many_gpus(site: Site) -> None:
+    """Without history of its own image it is taken to run as others that ask for as much."""
+    site.node()
+    after_history(site)
+    ImageRule.objects.create(cluster=site.cluster, position=1, pattern="another*", runtime="host")
+    site.started(role(cpu_milli=14_000, image="another:1"))
+    waiting = site.submit(role(cpu_milli=14_000))
+    site.cycle()
+
+    foretell(site)
+
+    row = StartForecast.objects.get(job=waiting)
+    assert row.basis == {"plays": 11, "size": 1, "history": 1}
+    assert row.p50_at is not None
+    assert abs(row.p50_at - site.now - timedelta(seconds=300)) <= timedelta(seconds=10)
 
 
 def test_nothing_is_said_where_nothing_is_known(site: Site) -> None:

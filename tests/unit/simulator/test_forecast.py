@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from scheduling.simulator.forecast import (
     quantile_of,
     remaining,
 )
+from scheduling.simulator.survival import Survival
 from scheduling.simulator.trace import gang
 
 NOW = 10_000.0
@@ -38,7 +40,7 @@ def snapshot(*jobs: Job) -> Snapshot:
 
 
 def known(*seconds: float) -> RunTime:
-    return RunTime(seconds, Basis.HISTORY)
+    return RunTime(Survival.of(seconds), Basis.HISTORY)
 
 
 def test_a_job_waits_for_the_end_of_what_runs() -> None:
@@ -154,8 +156,29 @@ def test_only_longer_times_can_still_come_true() -> None:
 
 
 @given(key=st.text(max_size=20))
-def test_over_all_plays_a_job_takes_each_quantile_once(key: str) -> None:
+def test_over_all_plays_a_job_takes_each_part_once(key: str) -> None:
     """Each job is short, middling and long once, whatever its name."""
-    taken = sorted(quantile_of(key, play, PLAYS) for play in range(PLAYS))
+    taken = sorted(int(quantile_of(key, play, PLAYS) * PLAYS) for play in range(PLAYS))
 
-    assert taken == [(step + 0.5) / PLAYS for step in range(PLAYS)]
+    assert taken == list(range(PLAYS))
+
+
+def test_rare_long_jobs_are_as_frequent_in_plays_as_in_history() -> None:
+    """One in fifty takes 5,000 s and the rest 1 s: over 300 jobs the mean is 101 s, not 1."""
+    run_time = known(*[1.0] * 49, 5000.0)
+    taken = [
+        remaining(run_time, elapsed=0, limit=None, quantile=quantile_of(str(job), play, PLAYS))
+        for job in range(300)
+        for play in range(PLAYS)
+    ]
+
+    assert 80 <= fmean(taken) <= 120
+
+
+def test_a_job_like_those_that_run_on_is_taken_to_last_as_they_do() -> None:
+    """Three took 10 s but seven run for 400 s by now: at even odds it outlasts them all."""
+    lasts = Survival.of([10] * 3, [400] * 7)
+    long = RunTime(lasts, Basis.HISTORY)
+
+    assert remaining(long, elapsed=0, limit=None, quantile=0.2) == 10
+    assert remaining(long, elapsed=0, limit=None, quantile=0.5) == 800

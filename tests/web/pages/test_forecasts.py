@@ -25,7 +25,11 @@ def waiting_with_forecast(site: Site, *, minutes: tuple[int | None, int | None])
     at = database_now()
     p50, p90 = (None if m is None else at + timedelta(minutes=m) for m in minutes)
     StartForecast.objects.create(
-        job=job, made_at=at, p50_at=p50, p90_at=p90, basis={"plays": 11, "history": 3, "limit": 1}
+        job=job,
+        made_at=at,
+        p50_at=p50,
+        p90_at=p90,
+        basis={"plays": 11, "history": 3, "limit": 1, "size": 2},
     )
     return job
 
@@ -43,6 +47,7 @@ def test_the_page_says_when_it_starts(site: Site, browse: Browse) -> None:
     assert words in overview
     assert words in why
     assert "3 jobs by what their owners&#x27; earlier jobs took. 1 job by its time limit." in why
+    assert "2 jobs by what others of as many GPUs took." in why
     assert "0 forecasts have come due so far, which is too few" in why
 
 
@@ -64,7 +69,7 @@ def test_the_api_gives_the_range(site: Site, browse: Browse) -> None:
 
     assert found["p90_at"] is None
     assert found["p50_at"] is not None
-    assert found["basis"] == {"plays": 11, "history": 3, "limit": 1}
+    assert found["basis"] == {"plays": 11, "history": 3, "limit": 1, "size": 2}
     Job.objects.filter(id=job.id).update(phase=JobPhase.RUNNING)
     assert client.get(f"/api/v1/jobs/{job.id}").json()["forecast"] is None
 
