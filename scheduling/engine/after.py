@@ -31,10 +31,11 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     touched = {*started, *(e.job for e in plan.evictions), *plan.phases}
 
     def change(job: Job) -> Job:
-        phase = GangPhase.RUNNING if job.key in started else plan.phases.get(job.key)
+        tasks = tuple(_after(task, bound, evicted, snapshot.now) for task in job.tasks)
+        phase = _started(job, tasks) if job.key in started else plan.phases.get(job.key)
         return replace(
             job,
-            tasks=tuple(_after(task, bound, evicted, snapshot.now) for task in job.tasks),
+            tasks=tasks,
             phase=phase or job.phase,
             admitted_at=snapshot.now if phase is GangPhase.INQUEUE else job.admitted_at,
         )
@@ -49,6 +50,24 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
         quotas=_used_of_quotas(snapshot, plan),
         version=snapshot.version + 1,
     )
+
+
+STARTED = frozenset(
+    {
+        TaskState.ALLOCATED,
+        TaskState.BOUND,
+        TaskState.RUNNING,
+        TaskState.RELEASING,
+        TaskState.SUCCEEDED,
+    }
+)
+
+
+def _started(job: Job, tasks: tuple[Task, ...]) -> GangPhase:
+    """Return the phase of a job that runs; `UNKNOWN` while best-effort tasks of its gang lack."""
+    needed = max(job.min_available, sum(role.min_available for role in job.roles))
+    is_whole = sum(task.state in STARTED for task in tasks) >= needed
+    return GangPhase.RUNNING if is_whole else GangPhase.UNKNOWN
 
 
 def _after(task: Task, bound: dict[str, Binding], evicted: set[str], now: float) -> Task:

@@ -35,7 +35,7 @@ from scheduling.engine.types import (
 __all__ = ["DEFAULT_CONFIG", "Memo", "open_session", "plan", "run_actions"]
 
 
-MOST_PLANS = 8
+MOST_PLANS = 16
 """Of one cycle; more than two are rare."""
 
 

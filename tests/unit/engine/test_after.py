@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from scheduling.engine.after import apply_plan
 from scheduling.engine.types import (
     GPU,
+    Binding,
     DisruptionBudget,
     Eviction,
     GangPhase,
@@ -78,3 +81,14 @@ def test_quotas_of_namespaces_count_who_was_let_in() -> None:
     after = apply_plan(snapshot, Plan(phases={"ns/a": GangPhase.INQUEUE}))
 
     assert [dict(quota.used) for quota in after.quotas] == [{GPU: 1500}, {}, {}]
+
+
+@pytest.mark.parametrize(("bound", "phase"), [(1, GangPhase.UNKNOWN), (2, GangPhase.RUNNING)])
+def test_a_gang_that_is_not_whole_yet_does_not_count_as_running(
+    bound: int, phase: GangPhase
+) -> None:
+    """What lacks of a gang's minimum, such as best-effort tasks that nobody places, shows."""
+    snapshot = read("nodes n1: gpu=2\nqueue q:\njob q/a: 2 x gpu=1 min=2")
+    binds = tuple(Binding(f"q/a-{i}", "q/a", "n1") for i in range(bound))
+
+    assert apply_plan(snapshot, Plan(binds=binds)).jobs[0].phase is phase
