@@ -9,6 +9,7 @@ from django.utils.translation import ngettext
 
 from controlplane.templatetags.terrace import duration, phase_label
 from controlplane.units import amount, resource_name
+from scheduling.domain.queries.idle_room import FACT
 from scheduling.domain.wording import histogram_words
 
 register = template.Library()
@@ -30,6 +31,17 @@ def lacks_runtime(rung: Any) -> bool:
     return rung.name == "nodes" and any(
         numbers["histogram"].get("runtime") for numbers in (rung.facts or {}).values()
     )
+
+
+@register.filter
+def beyond_idle(facts: Any) -> str:
+    """Say that an idle cluster would be too small for a gang; empty where it would not."""
+    if FACT not in facts:
+        return ""
+    return _(
+        "Waiting does not help: even if nothing else ran, the nodes that there are would hold"
+        " %(room)d of %(least)d tasks. Let fewer start together, or let each ask for less."
+    ) % {"room": facts[FACT], "least": facts["min_available"]}
 
 
 @register.simple_tag
@@ -77,6 +89,8 @@ def _gang(facts: Facts) -> Iterator[str]:
         "ready": facts["ready"],
         "least": facts["min_available"],
     }
+    if FACT in facts:
+        yield beyond_idle(facts)
     roles = facts["roles"]
     if len(roles) > 1:
         for name, numbers in roles.items():

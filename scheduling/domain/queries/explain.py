@@ -19,6 +19,7 @@ from scheduling.domain import placement_rules, quarantine
 from scheduling.domain.cycles import configuration_of
 from scheduling.domain.image_rules import Rule, rules_of, runtime_wanted
 from scheduling.domain.jobs import priority_of, request_of
+from scheduling.domain.queries.idle_room import with_idle_room
 from scheduling.domain.queries.redaction import redact_fit, redact_ladder
 from scheduling.domain.snapshot import SnapshotCache
 from scheduling.engine import changes
@@ -200,6 +201,8 @@ def explain_job(actor: Actor, job: Job, *, now: datetime) -> Why:
     if answer is None:
         return told(job)  # set aside, or gone meanwhile
     ladder, found = answer
+    asked_job = next(one for one in snapshot.jobs if one.key == asked[0])
+    ladder = with_idle_room(ladder, snapshot, asked_job)
     scope = access.reads(actor, Verb.JOB_READ)
     ladder, shown = redact_ladder(
         scope,
@@ -239,6 +242,7 @@ def fit(actor: Actor, spec: JobSpec, *, now: datetime) -> Fit | None:
             config,
             lambda sound: engine_explain.fits(sound, config, job, memo=warm.memo),
         )
+    found = replace(found, ladder=with_idle_room(found.ladder, snapshot, job))
     return redact_fit(access.reads(actor, Verb.JOB_READ), found, own_queue=queue.name)
 
 

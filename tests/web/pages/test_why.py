@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -113,6 +114,24 @@ def test_part_plans_the_cluster_as_it_is_now(site: Site, browse: Browse, waiting
     assert "1 node" in text
     kinds = [one.code for one in part.context["changes"]]
     assert kinds == ["change_lower_min"]
+
+
+def test_gang_larger_than_the_cluster_is_told_so(site: Site, browse: Browse, waiting: Job) -> None:
+    """Waiting would not help it, which both the job's page and its copy's form say."""
+    client = browse(site.people.bob)
+    role = {"name": "worker", "replicas": 9, "gpu": 2, "command": ["run"]}
+    asked = json.dumps({"name": "copy", "queue": "robots", "roles": [role]})
+
+    why = client.get(f"/jobs/{waiting.id}/why/now/").content.decode()
+    fit = client.post("/jobs/new/fit/", {"mode": "yaml", "yaml": asked}).content.decode()
+    less = asked.replace('"replicas": 9', '"replicas": 4')
+    smaller = client.post("/jobs/new/fit/", {"mode": "yaml", "yaml": less}).content.decode()
+
+    told = "the nodes that there are would hold %d of 9 tasks"
+    assert told % 8 in why
+    assert told % 4 in fit
+    assert "Would wait" in smaller
+    assert "Waiting does not help" not in smaller
 
 
 def test_answer_is_given_again_until_something_changes(
