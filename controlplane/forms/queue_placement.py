@@ -69,13 +69,14 @@ def deserved_fields(form: TextForm) -> list[Field]:
     """Return a field for each resource of which an amount may be stated."""
     given = [name.removeprefix(DESERVED) for name in form.values if name.startswith(DESERVED)]
     known = [*RESOURCES, *(one for one in given if one not in RESOURCES)]
-    return [
-        Field(f"{DESERVED}{one}", resource_name(one), placeholder=_EXAMPLES.get(one, ""))
-        for one in known
-    ]
+    return [_KNOWN.get(one) or Field(f"{DESERVED}{one}", resource_name(one)) for one in known]
 
 
-_EXAMPLES = {"nvidia.com/gpu": "8", "cpu": "64", "memory": "512Gi"}
+_KNOWN = {
+    "nvidia.com/gpu": Field(f"{DESERVED}nvidia.com/gpu", _("GPUs"), placeholder="8"),
+    "cpu": Field(f"{DESERVED}cpu", _("CPUs"), placeholder="64"),
+    "memory": Field(f"{DESERVED}memory", _("Memory"), placeholder="512Gi"),
+}
 
 
 def groups_of(form: TextForm) -> NodeGroups:

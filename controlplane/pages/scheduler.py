@@ -119,7 +119,7 @@ def _show(
             actor=request.actor, cluster_id=cluster.id, limit=20
         ),
         "may_edit": may(request.actor, Verb.SETTINGS_EDIT, None),
-        "text": "" if found.is_default else found.text,
+        "text": "" if found.is_default and "copy" not in request.GET else found.text,
         "tiers": "\n".join(f"{t.name} {t.label}" for t in network_tiers.tiers_of(view.cluster)),
         **(typed or {}),
     }

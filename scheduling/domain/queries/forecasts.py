@@ -31,7 +31,10 @@ def newest(job: Job, *, now: datetime) -> StartForecast | None:
 
 
 def last_in_line(actor: Actor, queue_name: str, *, now: datetime) -> StartForecast | None:
-    """Return the latest start that is told of the jobs waiting in a queue that the reader sees."""
+    """Return the latest start that is told of the jobs waiting in a queue that the reader sees.
+
+    One that names no time is returned only where none does.
+    """
     queues = Queue.objects.visible_to(access.reads(actor, access.Verb.QUEUE_READ))
     fresh = StartForecast.objects.filter(
         job__queue__in=queues.filter(name=queue_name),
@@ -41,7 +44,7 @@ def last_in_line(actor: Actor, queue_name: str, *, now: datetime) -> StartForeca
     )
     newest = fresh.order_by("job_id", "-made_at").distinct("job_id").values("id")
     rows = StartForecast.objects.filter(id__in=newest)
-    return rows.order_by(F("p50_at").desc(nulls_first=True)).first()
+    return rows.order_by(F("p50_at").desc(nulls_last=True)).first()
 
 
 @dataclass(frozen=True, slots=True)

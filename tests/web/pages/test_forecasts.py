@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from django.test import Client
 
-from controlplane.templatetags.terrace import clock
+from controlplane.templatetags.terrace_forecast import about
 from scheduling.domain.clock import database_now
 from scheduling.models import Job, StartForecast
 from scheduling.models.job import JobPhase
@@ -38,7 +38,7 @@ def test_the_page_says_when_it_starts(site: Site, browse: Browse) -> None:
     """The sentence above the tabs has the range, Why has what it goes by."""
     job = waiting_with_forecast(site, minutes=(10, 40))
     row = StartForecast.objects.get(job=job)
-    words = f"It starts about {clock(row.p50_at)} to {clock(row.p90_at)}."
+    words = f"It starts about {about(row.p50_at)} to {about(row.p90_at)}."
     client = browse(site.people.bob)
 
     overview = client.get(f"/jobs/{job.id}/").content.decode()
@@ -91,14 +91,14 @@ def test_who_started_is_shown_beside_what_was_told(site: Site, browse: Browse) -
 
     page = client.get("/ops/starts/").content.decode()
 
-    assert f"{clock(row.p50_at)} to {clock(row.p90_at)}: as told" in page
+    assert f"{about(row.p50_at)} to {about(row.p90_at)}: as told" in page
     assert "1 forecast has come due so far, which is too few" in page
     told = StartForecast.objects.get()
     for minutes in range(1, 20):
         told.pk, told.made_at = None, told.made_at - timedelta(minutes=minutes)
         told.save()
     page = client.get("/ops/starts/").content.decode()
-    assert "20 forecasts, 0 % came true by the first time and 100 % by the second" in page
+    assert "0 % came true by the first time (meant: 50 %) and 100 % by the second" in page
 
 
 def test_calibration_counts_the_jobs_that_its_reader_may_see(site: Site, browse: Browse) -> None:

@@ -8,10 +8,11 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from controlplane.templatetags.terrace import clock
+from controlplane.templatetags.terrace_forecast import about
 from scheduling.domain.clock import database_now
 from scheduling.models import Job, JobFile, StartForecast
 from tenants.models import User
+from tests.factories.demo import make_job
 from tests.web.pages.conftest import Site
 
 Browse = Callable[[User], Client]
@@ -188,13 +189,16 @@ def test_fit_panel_tells_when_the_queue_is_through(site: Site, browse: Browse) -
     later = at + timedelta(minutes=30)
     for job in (site.bobs, site.charlies):
         StartForecast.objects.create(job=job, made_at=at, p50_at=later, p90_at=later)
+    untold = make_job(site.robots, site.people.bob, "untold", site.now)
+    StartForecast.objects.create(job=untold, made_at=at, p50_at=None, p90_at=None)
     big = {**FORM, "roles-1-gpu": "64", "roles-1-min_available": "2"}
     client = browse(site.people.bob)
 
     waits = client.post("/jobs/new/fit/", {**big, "queue": "robots"})
     hidden = client.post("/jobs/new/fit/", {**big, "queue": "mill"})
 
-    assert f"it is told: It starts about {clock(later)}." in waits.content.decode()
+    told = f"The last start that is foretold in this queue: about {about(later)}."
+    assert told in waits.content.decode()
     assert hidden.context.get("ahead") is None
 
 

@@ -124,7 +124,7 @@ def test_form_says_which_groups_there_are_and_who_goes_by_them(site: Site, brows
     assert "does not name the plugin “nodegroup”" in bare
     assert "No node is in a group yet" in bare
     assert "does not name the plugin" not in known
-    assert '<span class="tag">a100</span> <span class="meta">1 node</span>' in known
+    assert '<span class="tag">a100: 1 node</span>' in known
     assert "No node is in the group h100 now" in saved
 
 

@@ -45,6 +45,22 @@ def test_only_root_sees_and_edits_it(site: Site, browse: Browse) -> None:
     assert in_force(site) == ""
 
 
+def test_the_default_is_changed_from_a_copy(site: Site, browse: Browse) -> None:
+    """A link fills the field with it; what is in force already is in the field anyway."""
+    client = browse(site.people.root)
+    empty, copy = client.get(PATH), client.get(PATH, {"copy": ""})
+    post(client, site, GOOD)
+    own = client.get(PATH, {"copy": ""})
+
+    assert "Change a copy of it" in empty.content.decode()
+    assert [one.context["text"] for one in (empty, copy, own)] == [
+        "",
+        scheduler_configs.as_text(DEFAULT_CONFIG),
+        GOOD,
+    ]
+    assert "Change a copy of it" not in own.content.decode()
+
+
 def test_a_saved_configuration_is_in_force_and_on_record(site: Site, browse: Browse) -> None:
     """The row, a version and an audit row say the same."""
     status = post(browse(site.people.root), site, GOOD, reason="no eviction today")
