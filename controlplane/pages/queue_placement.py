@@ -38,7 +38,7 @@ def placement(request: PageRequest, name: str) -> HttpResponse:
     groups = _save(request, queue, form)
     if groups is None:
         return _show(request, cluster, queue_queries.by_name(request.actor, cluster.id, name), form)
-    messages.success(request, _("Saved; the next cycle goes by it."))
+    _tell(request, cluster, groups, is_deserved=bool(forms.deserved_of(form)))
     _warn_of_unknown(request, cluster, groups)
     return HttpResponseRedirect(reverse("pages:queue", args=[name]))
 
@@ -46,6 +46,8 @@ def placement(request: PageRequest, name: str) -> HttpResponse:
 def _save(request: PageRequest, queue: Queue, form: TextForm) -> NodeGroups | None:
     """State what was typed; None if something is wrong, which the form then says at its field."""
     groups, deserved = forms.groups_of(form), forms.deserved_of(form)
+    if problems := queue_placement.problems_of(groups):
+        forms.take(form, Invalid(problems))  # all at once, beside what could not be read
     if not form.is_valid:
         return None
     try:
@@ -60,6 +62,23 @@ def _save(request: PageRequest, queue: Queue, form: TextForm) -> NodeGroups | No
         forms.take(form, error)
         return None
     return groups
+
+
+def _tell(request: PageRequest, cluster: Cluster, groups: NodeGroups, *, is_deserved: bool) -> None:
+    """Say that it is saved, and which plugin is missing for it to have an effect."""
+    wanted = {"nodegroup": bool(groups.named()), "capacity": is_deserved}
+    missing = [name for name in _unread(cluster) if wanted[name]]
+    if missing:
+        text = _("Saved. The scheduler's configuration does not name %(plugins)s: no effect yet.")
+        messages.warning(request, text % {"plugins": ", ".join(missing)})
+    else:
+        messages.success(request, _("Saved; the next cycle goes by it."))
+
+
+def _unread(cluster: Cluster) -> list[str]:
+    """Return which of the plugins that go by it the configuration does not name."""
+    named = {one.name for tier in configuration_of(cluster.id).tiers for one in tier}
+    return [name for name in READERS if name not in named]
 
 
 def _warn_of_unknown(request: PageRequest, cluster: Cluster, groups: NodeGroups) -> None:
@@ -77,7 +96,6 @@ def _warn_of_unknown(request: PageRequest, cluster: Cluster, groups: NodeGroups)
 
 
 def _show(request: PageRequest, cluster: Cluster, queue: Queue, form: TextForm) -> HttpResponse:
-    plugins = {one.name for tier in configuration_of(cluster.id).tiers for one in tier}
     knows_nodes = may(request.actor, Verb.NODE_LABELS, None)
     context = {
         "queue": queue,
@@ -86,7 +104,7 @@ def _show(request: PageRequest, cluster: Cluster, queue: Queue, form: TextForm) 
         "deserved_fields": forms.deserved_fields(form),
         "stated": queue_placement.placement_of(queue),
         "known_groups": cluster_queries.node_groups(cluster) if knows_nodes else None,
-        "unread": [name for name in READERS if name not in plugins],
+        "unread": _unread(cluster),
         "may_see_scheduler": may(request.actor, Verb.SETTINGS_READ, None),
     }
     return render_page(

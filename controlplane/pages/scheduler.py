@@ -21,6 +21,8 @@ from tenants.domain.access import Verb, may, require
 from tenants.domain.errors import Conflict, Invalid, Problem
 
 SECTION = "pages:cluster"
+TOP = "#top"
+"""Where the message stands: a browser would keep the fragment of the form."""
 
 
 @page
@@ -66,7 +68,7 @@ def _save(request: PageRequest, cluster: Cluster) -> HttpResponse:
         checked = {"is_checked": True, "notes": _told(notes), "effect": effect}
         return _show(request, cluster, {**typed, **checked})
     messages.success(request, _("Saved; the next cycle plans by it."))
-    return HttpResponseRedirect(request.get_full_path())
+    return HttpResponseRedirect(f"{request.get_full_path()}{TOP}")
 
 
 def _told(problems: Iterable[Problem]) -> list[tuple[str, str]]:
@@ -98,7 +100,7 @@ def _save_tiers(request: PageRequest, cluster: Cluster) -> HttpResponse:
         problems = [sentence(error.code, error.params)]
         return _show(request, cluster, {**typed, "tier_problems": problems}, status=409)
     messages.success(request, _("Saved; the next cycle places by these tiers."))
-    return HttpResponseRedirect(request.get_full_path())
+    return HttpResponseRedirect(f"{request.get_full_path()}{TOP}")
 
 
 def _show(

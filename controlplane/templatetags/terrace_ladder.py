@@ -34,10 +34,13 @@ def lacks_runtime(rung: Any) -> bool:
 
 
 @register.filter
-def beyond_idle(facts: Any) -> str:
+def beyond_idle(ladder: Any) -> str:
     """Say that an idle cluster would be too small for a gang; empty where it would not."""
-    if FACT not in facts:
-        return ""
+    told = (_beyond_idle(rung.facts) for rung in ladder.rungs if FACT in rung.facts)
+    return next(told, "")
+
+
+def _beyond_idle(facts: Facts) -> str:
     return _(
         "Waiting does not help: even if nothing else ran, the nodes that there are would hold"
         " %(room)d of %(least)d tasks. Let fewer start together, or let each ask for less."
@@ -90,7 +93,7 @@ def _gang(facts: Facts) -> Iterator[str]:
         "least": facts["min_available"],
     }
     if FACT in facts:
-        yield beyond_idle(facts)
+        yield _beyond_idle(facts)
     roles = facts["roles"]
     if len(roles) > 1:
         for name, numbers in roles.items():

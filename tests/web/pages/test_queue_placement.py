@@ -120,12 +120,18 @@ def test_form_says_which_groups_there_are_and_who_goes_by_them(site: Site, brows
     saved = client.post(
         ADDRESS, {"version": site.robots.version, "required": "a100 h100"}, follow=True
     ).content.decode()
+    Cluster.objects.filter(id=site.cluster.id).update(scheduler_config="", version=100)
+    inert = client.post(
+        ADDRESS, {"version": site.robots.version + 1, "avoided": "a100"}, follow=True
+    )
 
     assert "does not name the plugin “nodegroup”" in bare
     assert "No node is in a group yet" in bare
     assert "does not name the plugin" not in known
     assert '<span class="tag">a100: 1 node</span>' in known
     assert "No node is in the group h100 now" in saved
+    assert "the next cycle goes by it" in saved
+    assert "does not name nodegroup: no effect yet" in inert.content.decode()
 
 
 def test_form_is_for_who_manages_the_parent(site: Site, browse: Browse) -> None:

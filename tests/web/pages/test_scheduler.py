@@ -106,7 +106,10 @@ def test_a_check_says_what_the_next_cycle_would_do(site: Site, browse: Browse) -
 
     missed = [(one.job, one.tasks) for one in page.context["effect"]["preview"].missed]
     assert missed == [("charlies-secret", 2), ("bobs-training", 2)]
-    assert "Would not start" in page.content.decode()
+    whole, _mark, shown_at_the_anchor = page.content.decode().partition('id="configuration"')
+    assert "Would not start" in shown_at_the_anchor
+    assert "In force: the default" in whole
+    assert 'action="?#configuration"' in shown_at_the_anchor
     assert same.context["effect"]["preview"].missed == ()
     assert [one["job"] for one in told.json()["effect"]["missed"]] == [name for name, _ in missed]
     assert in_force(site) == ""
