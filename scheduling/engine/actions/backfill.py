@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from scheduling.engine.actions.failures import Failure, reason_of
 from scheduling.engine.actions.lines import Lines
-from scheduling.engine.actions.preempt import Preempt
 from scheduling.engine.actions.reserve import lift, put_back
 from scheduling.engine.actions.serving import admitted, is_head, place_job, roles_in_order, serve
 from scheduling.engine.actions.topology import candidate_domains
@@ -28,15 +27,7 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:
         for g in admitted(session)
         if (job := g.head) and (_may_borrow(g) or is_head(job, g.reason))
     ]
-    has_preempt = any(action.name == "preempt" for action in session.config.actions) and bool(
-        session.each("preemptable")
-    )
-    serve(
-        session,
-        [g for g, job in waiting if not session.is_job_ready(job)],
-        may_grow=False,
-        last_resort=Preempt(session).while_lending if has_preempt else None,
-    )
+    serve(session, [g for g, job in waiting if not session.is_job_ready(job)], may_grow=False)
     growing = [g for g in admitted(session) if (job := g.head) and session.is_job_ready(job)]
     serve(session, [g for g in growing if _may_borrow(g) or g.reason is None], may_grow=True)
     _use_kept_room(session)
@@ -126,7 +117,7 @@ def _place_best_effort(session: Session) -> None:
                 if node < 0 or not session.place(job, role, node):
                     group.reason = reason_of(session, job, Failure(role, refusal), 0)
                     break
-        if job.counts_on_best_effort() and session.each("job_ready"):
+        if job.missing() > 0 and session.each("job_ready"):
             statement.rollback()  # a gang starts whole or not at all
             continue
         if group.head is job:

@@ -19,8 +19,9 @@ from scheduling.engine.types import (
     TopologyMode,
     TopologyRule,
 )
+from tests.random_clusters import clusters
 from tests.scenarios import read
-from tests.unit.engine.test_answers import crowds, days
+from tests.unit.engine.test_answers import days
 from tests.unit.engine.test_properties import FACTOR, examples
 
 
@@ -133,7 +134,7 @@ def test_a_job_that_does_not_exist_is_an_error() -> None:
 
 
 @examples(4)
-@given(crowds())
+@given(clusters())
 def test_every_named_change_starts_the_job(snapshot: Snapshot) -> None:
     """Whatever the cluster: planned again with the change, the job starts."""
     for state in days(snapshot):
@@ -143,8 +144,8 @@ def test_every_named_change_starts_the_job(snapshot: Snapshot) -> None:
                 assert starts(state, key, change)
 
 
-@examples(2)
-@given(crowds())
+@examples(3)
+@given(clusters(has_rules=False))
 def test_where_nothing_is_named_no_single_change_helps(snapshot: Snapshot) -> None:
     """No other queue, no lower minimum, nor the end of any one job starts it."""
     for state in (snapshot, list(days(snapshot))[-1]):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
 
@@ -12,9 +14,12 @@ from hypothesis import strategies as st
 from scheduling.engine.after import apply_plan
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.types import (
+    GPU,
     ActionConfig,
+    Binding,
     Config,
     Eviction,
+    Pipelined,
     Plan,
     PluginConfig,
     Snapshot,
@@ -56,7 +61,7 @@ def test_no_task_is_evicted_that_could_stay(snapshot: Snapshot) -> None:
         snapshot = replace(release(apply_plan(snapshot, result)), now=snapshot.now + 1)
 
 
-CONTESTED = """
+TWO_SIDES = """
     nodes  n1 n2: cpu=64 gpu=8
     queue  left: weight={weights[0]} min.gpu={minimums[0]}
     queue  right: weight={weights[1]} min.gpu={minimums[1]}
@@ -65,14 +70,19 @@ CONTESTED = """
 """
 
 
-def contested(seed: int) -> Snapshot:
-    """Return two sides that both want all of two machines, by tasks of several sizes."""
-    dice = Random(seed)
-    text = CONTESTED.format(
+def two_sides(dice: Random) -> str:
+    """Return two machines and two queues at the top, the right one with two below."""
+    return TWO_SIDES.format(
         weights=[dice.randint(1, 3) for _ in range(2)],
         minimums=[dice.choice([0, 0, 2, 5]) for _ in range(2)],
         lending=dice.choice(["", "keep_min min.gpu=2"]),
     )
+
+
+def contested(seed: int) -> Snapshot:
+    """Return two sides that both want all of two machines, by tasks of several sizes."""
+    dice = Random(seed)
+    text = two_sides(dice)
     for i in range(dice.randint(8, 14)):
         queue = dice.choice(["left", "left", "third", "fourth"])
         size, count = dice.choice([1, 1, 2, 3, 8]), dice.randint(1, 8)
@@ -119,21 +129,96 @@ SHARINGS = {
 }
 
 
-@pytest.mark.parametrize("name", SHARINGS)
-@pytest.mark.parametrize("seed", range(3 * FACTOR))
-def test_two_sides_never_take_turns(seed: int, name: str) -> None:
-    """In 100 cycles of two queues that want everything, evictions end and nobody goes twice."""
-    state = after_the_left(contested(seed), SHARINGS[name])
-    evicted: list[tuple[int, str]] = []
-    for number in range(100):
-        result = plan(state, SHARINGS[name])
-        evicted += [(number, e.task) for e in result.evictions]
-        state = replace(release(apply_plan(state, result)), now=state.now + 1)
-        if number == 50:
-            held = {t.key for j in state.jobs for t in j.tasks if t.state is TaskState.RUNNING}
+def is_at_rest(decided: Plan) -> bool:
+    """Return whether nobody starts, is evicted or is promised anything."""
+    return not (decided.binds or decided.evictions or decided.pipelined)
 
-    assert [one for one in evicted if one[0] > 50] == []
-    assert held == {t.key for j in state.jobs for t in j.tasks if t.state is TaskState.RUNNING}
+
+@pytest.mark.parametrize("name", SHARINGS)
+@pytest.mark.parametrize("seed", range(6 * FACTOR))
+def test_two_sides_never_take_turns(seed: int, name: str) -> None:
+    """Two queues that want everything come to rest within 100 cycles, for good."""
+    state = after_the_left(contested(seed), SHARINGS[name])
+    quiet = 0
+    for _ in range(100):
+        decided = plan(state, SHARINGS[name])
+        quiet = quiet + 1 if is_at_rest(decided) else 0
+        if quiet > 2:  # only the clock moves on, at which nothing here looks
+            break
+        state = replace(release(apply_plan(state, decided)), now=state.now + 1)
+
+    assert quiet > 2
+
+
+LATECOMERS = 8
+
+
+def arrivals(seed: int) -> Iterator[Snapshot]:
+    """Yield a cluster that one or two queues have filled, as others come to it one by one."""
+    dice = Random(seed)
+    early = dice.choice([["left"], ["third"], ["left", "third"]])
+    text = two_sides(dice)
+    for i in range(10):
+        size, count = dice.choice([1, 2, 3, 5, 8]), dice.randint(1, 4)
+        least = dice.choice([1, count])
+        text += f"\njob {dice.choice(early)}/e{i}: {count} x gpu={size} cpu=1 min={least}"
+    for i in range(LATECOMERS):
+        size, count = dice.choice([1, 1, 2, 3, 4]), dice.choice([1, 1, 2])
+        queue = dice.choice(["left", "third", "fourth"])
+        text += f"\njob {queue}/l{i}: {count} x gpu={size} cpu=1"
+    whole = read(text)
+    state = replace(whole, jobs=whole.jobs[:-LATECOMERS])
+    for latecomer in whole.jobs[-LATECOMERS:]:
+        after = release(apply_plan(state, plan(state, DEFAULT_CONFIG)))
+        state = replace(after, jobs=(*after.jobs, latecomer), now=state.now + 1)
+        yield state
+
+
+def drifting(state: Snapshot, decided: Plan) -> list[str]:
+    """Return the queues that reclaim leaves further from what they deserve than others gain."""
+    parents = {queue.name: queue.parent for queue in state.queues}
+    paths = {job.key: path(parents, job.queue) for job in state.jobs}
+    sizes = {task.key: job.roles[0].request[GPU] for job in state.jobs for task in job.tasks}
+    taken = [e for e in decided.evictions if e.action == "reclaim"]
+    served = {e.beneficiary for e in decided.evictions}
+    held: Counter[str] = Counter()
+    for job in state.jobs:
+        for task in job.tasks:
+            if task.state is TaskState.RUNNING:
+                held.update(dict.fromkeys(paths[job.key], sizes[task.key]))
+    for start in decided.binds:
+        if start.job not in served:
+            held.update(dict.fromkeys(paths[start.job], sizes[start.task]))
+    found = []
+    for share in decided.shares:
+        gone = [
+            e
+            for e in taken
+            if share.queue in paths[e.job] and share.queue not in paths[str(e.beneficiary)]
+        ]
+        lost = sum(sizes[e.task] for e in gone)
+        winners = {e.beneficiary for e in gone}
+        places: tuple[Binding | Pipelined, ...] = (*decided.binds, *decided.pipelined)
+        gained = sum(sizes[place.task] for place in places if place.job in winners)
+        off = held[share.queue] - share.deserved[GPU]
+        if gone and abs(off - lost) - abs(off) >= gained:
+            found.append(share.queue)
+    return found
+
+
+def path(parents: Mapping[str, str | None], name: str | None) -> list[str]:
+    """Return a queue and those above it."""
+    return [name, *path(parents, parents[name])] if name is not None else []
+
+
+@pytest.mark.parametrize("seed", range(12 * FACTOR))
+def test_what_is_taken_back_brings_queues_closer_to_what_they_deserve(seed: int) -> None:
+    """Whoever loses tasks to another queue gets further from its share by less than that gains.
+
+    Of 60 seeds something is taken back in 59; without the test after the removal half of them fail.
+    """
+    for state in arrivals(seed):
+        assert drifting(state, plan(state, DEFAULT_CONFIG)) == []
 
 
 PLUGINS = (

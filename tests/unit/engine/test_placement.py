@@ -149,6 +149,18 @@ def test_role_minimums_are_always_enforced() -> None:
     assert outcome.reason("q/j").params["role"] == "ps"
 
 
+def test_gang_that_lacks_a_large_task_gets_no_place_for_the_one_that_asks_for_nothing() -> None:
+    """Its reason is the large task, not room that somebody else were to leave."""
+    outcome = cycle("""
+        nodes  n: cpu=4
+        queue  q:
+        job    q/gang: 1 x role=a ; 1 x cpu=9 role=b min=2
+    """)
+
+    assert outcome.binds == {}
+    assert outcome.reason("q/gang").code == ReasonCode.GANG_INCOMPLETE
+
+
 def test_fifo_queue_waits_for_its_head() -> None:
     """In a FIFO queue a small job does not pass a big one that does not fit."""
     outcome = cycle("""

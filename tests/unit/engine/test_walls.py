@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
+from scheduling.engine.after import apply_plan
 from scheduling.engine.config import parse_config
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
 from scheduling.engine.explain import RungState, explain
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.types import GPU, JOBS, Amounts, Binding, Plan, Quota, Snapshot, TaskState
 from scheduling.engine.verify import check
+from scheduling.simulator.state import release
+from tests.random_clusters import clusters
 from tests.scenarios import read
-from tests.unit.engine.test_properties import few, snapshots
+from tests.unit.engine.test_properties import examples
 
 HELD = (TaskState.ALLOCATED, TaskState.BOUND, TaskState.RUNNING, TaskState.RELEASING)
 
@@ -96,6 +98,16 @@ def test_running_jobs_are_counted_as_jobs() -> None:
         "used": 1000,
         "hard": 1000,
     }
+
+
+def test_job_that_asks_for_nothing_is_counted_as_one() -> None:
+    """Its tasks take no room, but its place among the running jobs."""
+    state = walled("nodes n: cpu=4\nqueue a:\njob a/x: 2 x role=w min=1", wall({JOBS: 0}, "a"))
+
+    decided = plan(state)
+
+    assert decided.binds == ()
+    assert decided.job_reasons["a/x"].code == ReasonCode.QUOTA_OF_UNIT
 
 
 def test_running_job_grows_behind_a_wall_of_jobs() -> None:
@@ -185,42 +197,21 @@ def test_planted_bind_beyond_a_wall_is_found(hard: Amounts) -> None:
     assert ("over_quota", "a/one") in {(one.code, one.subject) for one in check(state, faulty)}
 
 
-@st.composite
-def walled_snapshots(draw: st.DrawFn) -> Snapshot:
-    """Draw a cluster with up to three walls of every kind."""
-    state = draw(snapshots())
-    names = [queue.name for queue in state.queues]
-    quotas = []
-    for number in range(draw(st.integers(0, 3))):
-        hard: dict[str, int] = {}
-        if draw(st.booleans()):
-            hard[GPU] = 1000 * draw(st.integers(0, 6))
-        if draw(st.booleans()):
-            hard[JOBS] = 1000 * draw(st.integers(0, 3))
-        quotas.append(
-            Quota(
-                f"wall-{number}",
-                "",
-                hard,
-                queues=frozenset(draw(st.sets(st.sampled_from(names), min_size=1))),
-                owner=draw(st.sampled_from(["", "", "x"])),
-                is_each=draw(st.booleans()),
-                exempt=frozenset(draw(st.sets(st.sampled_from(["y"])))),
-            )
-        )
-    return replace(state, quotas=tuple(quotas))
-
-
-@settings(few, max_examples=60)
-@given(walled_snapshots())
+@examples(40)
+@given(clusters(has_walls=True))
 def test_no_plan_passes_a_wall(state: Snapshot) -> None:
-    """Whatever the walls, what was held and is given stays within them, counted by hand."""
-    decided = plan(state)
+    """Whatever the walls, what was held and is given stays within them, counted by hand.
 
-    assert check(state, decided) == []
-    for quota in state.quotas:
-        for owner in {job.owner for job in state.jobs} if quota.is_each else {None}:
-            assert_within(state, decided, quota, owner)
+    In 163 of 500 clusters others would start without them.
+    """
+    for _ in range(2):
+        decided = plan(state)
+
+        assert check(state, decided) == []
+        for quota in state.quotas:
+            for owner in {job.owner for job in state.jobs} if quota.is_each else {None}:
+                assert_within(state, decided, quota, owner)
+        state = replace(release(apply_plan(state, decided)), now=state.now + 1)
 
 
 def assert_within(state: Snapshot, decided: Plan, quota: Quota, owner: str | None) -> None:
