@@ -85,39 +85,17 @@ def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Sess
     return session
 
 
-MOST_ROUNDS = 4
-"""Of the actions of one plan; more than two are rare."""
-
 SHUFFLE = "shuffle"
 """The action that follows the clock and the measured load: once a cycle."""
 
-ONCE = frozenset({"enqueue", SHUFFLE})
-"""Actions that do not look at what the others decided."""
-
-
-AGAIN_AT_THE_END = frozenset({"reserve"})
-"""Actions that keep room for whom the others left none."""
-
 
 def run_actions(session: Session, names: Collection[str] | None = None) -> None:
-    """Run the configured actions in order, or some, then settle what they decided between them.
-
-    What one decides may leave room to others or open something for them, so that all run again
-    until they find nothing: else the next cycle would.
-    """
+    """Run the configured actions in order, or some, then settle what they decided between them."""
     stand_by_promises(session)
-    chosen = [a for a in session.config.actions if names is None or a.name in names]
-    for number in range(MOST_ROUNDS):
-        before = list(session.journal)
-        for action in chosen:
-            if number == 0 or action.name not in ONCE:
-                registry.action(action.name)(session, action.arguments)
-        settle(session)
-        if session.journal == before:
-            break
-    for action in chosen:
-        if action.name in AGAIN_AT_THE_END and session.journal:
+    for action in session.config.actions:
+        if names is None or action.name in names:
             registry.action(action.name)(session, action.arguments)
+    settle(session)
 
 
 def open_session(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from scheduling.engine.actions.failures import (
     Failure,
@@ -52,14 +52,12 @@ def serve(  # noqa: C901 - the loop that the docstring tells, on the hot path
     groups: Iterable[Group],
     *,
     may_grow: bool,
-    last_resort: Callable[[JobView], bool] | None = None,
 ) -> None:
     """Place what fits of the groups' jobs, in order.
 
     1. The first queue gives its first job. 2. The job gets its gang's missing tasks, wholly or
     not at all, or, if the gang is complete, one elastic task. 3. The next job of its group gets
     into line; the job itself too, if tasks are left and `may_grow`; then the queue.
-    A job that cannot be placed is handed to `last_resort`, which says whether it could help.
     """
     lines = Lines(session, groups)
     misses = Misses()
@@ -74,8 +72,6 @@ def serve(  # noqa: C901 - the loop that the docstring tells, on the hot path
             continue
         job, group = found
         reason = serve_job(session, job, misses)
-        if reason is not None and last_resort is not None and last_resort(job):
-            reason = None
         if reason is None:
             own = group.take(job)
             if own is not group:

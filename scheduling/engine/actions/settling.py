@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from scheduling.engine.actions import preempt
 from scheduling.engine.actions.promises import start_promised
 from scheduling.engine.actions.standing import is_granted, still_stands
 from scheduling.engine.journal import Entry, EntryKind
@@ -15,15 +14,9 @@ from scheduling.engine.views import JobView
 def settle(session: Session) -> None:
     """Bring what several searches decided one after the other into line.
 
-    1. Let gangs that lack tasks have what jobs that grew since can spare. 2. Spare every victim
-    that a later search's victims made needless. 3. Start whoever was promised room that is free
-    already. So the next cycle has nothing to add.
+    1. Spare every victim that a later search's victims made needless. 2. Start whoever was
+    promised room that is free already.
     """
-    names = {action.name for action in session.config.actions}
-    if preempt.NAME in names and any(
-        e.job.ready > e.job.min_available for e in session.journal if e.kind is EntryKind.PLACE
-    ):
-        preempt.run(session, {})
     if all(entry.kind is EntryKind.PLACE for entry in session.journal):
         return
     with session.without_lack():

@@ -6,9 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.engine import registry
-from scheduling.engine.cycle import DEFAULT_CONFIG, open_session
-from scheduling.engine.journal import EntryKind
 from scheduling.engine.reasons import ReasonCode
 from scheduling.engine.types import SubGroupPolicy
 from tests.scenarios import cycle, finish, read, run, settled
@@ -224,26 +221,6 @@ def test_room_that_evictions_made_is_used_though_the_queue_is_above_its_share() 
 
     assert outcome.evicted == []
     assert outcome.held == {"a/old": 3, "a/urgent": 1}
-
-
-def test_a_job_that_gave_way_and_has_elastic_tasks_stands_in_line_once() -> None:
-    """It started, made room for one of higher priority in the same cycle, and waits again."""
-    session = open_session(
-        read("""
-            nodes  n0: cpu=8 gpu=6
-            queue  q: max.gpu=3
-            job    q/old: 1 x cpu=0.5 gpu=1 running n0*1 phase=Running
-            job    q/low: 4 x gpu=2 role=a rmin=1 ; 3 x cpu=1 role=b rmin=2 priority=1 min=1
-            job    q/high: 4 x cpu=0.5 gpu=1 min=3 priority=2
-        """),
-        DEFAULT_CONFIG,
-    )
-    for action in DEFAULT_CONFIG.actions:
-        registry.action(action.name)(session, action.arguments)
-
-    lines = [row.job.key for group in session.groups for row in group.left()]
-    assert [e.job.key for e in session.journal if e.kind is EntryKind.EVICT] == ["q/old"]
-    assert sorted(lines) == ["q/high", "q/low"]
 
 
 def test_nobody_overtakes_the_head_of_a_fifo_queue() -> None:
