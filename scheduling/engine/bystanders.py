@@ -135,7 +135,7 @@ def _has_own_reason(session: Session, own: JobRow) -> bool:
     as nothing starts; but who is refused by a limit may be told of an earlier one's want of room.
     """
     mine = {role.shape.index for role in own.roles}
-    if all(role.shape.index not in mine for g in session.aside for role in g.rows[0].roles):
+    if mine.isdisjoint(role.shape.index for g in session.aside for role in g.rows[0].roles):
         return True
     reason = next((g.reason for g in session.groups if own in g.left()), None)
     if reason is None and own.job.key in session.served:

@@ -56,10 +56,11 @@ class Priority(Plugin):
     def preempt_queues(self, priority: int) -> Collection[str]:
         """Name the queues that hold a lower priority, and what may be evicted for all."""
         tables = self.session.tables
-        lowest = {
-            queue: min(levels, default=priority) for queue, levels in tables.by_priority.items()
+        names = {
+            queue
+            for queue, levels in tables.by_priority.items()
+            if min(levels, default=priority) < priority
         }
-        names = {queue for queue, level in lowest.items() if level < priority}
         names.update(queue for queue, rows in tables.mixed.items() if rows)
         if self.flag("priority.elasticForAll", default=False):
             names.update(queue for queue, rows in tables.elastic.items() if rows)

@@ -63,6 +63,8 @@ class Shares(Plugin):
             short: set[int] = set()
             for q in members:
                 requested, most, deserved = q.requested, q.max, q.deserved
+                if not (any(map(gt, requested, deserved)) or any(q.releasing)):
+                    continue
                 for d in counted:
                     if requested[d] + q.releasing[d] > deserved[d] < most[d]:
                         short.add(d)
@@ -257,9 +259,9 @@ class Shares(Plugin):
         if self._over_at != now:
             queues, holders = self.session.queues, self.session.tables.holders
             above = {n for n, q in queues.items() if any(map(gt, q.allocated, q.deserved))}
-            holding = [queues[n] for n, rows in holders.items() if rows and n in queues]
+            holding = [queues[n] for n, rows in holders.items() if rows and n in queues and above]
             self._over_at = now
-            self._over_now = [q for q in holding if above and any(v.name in above for v in q.path)]
+            self._over_now = [q for q in holding if any(level.name in above for level in q.path)]
         return self._over_now
 
 
