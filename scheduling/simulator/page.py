@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from scheduling.simulator.figures import Chart, charts
 from scheduling.simulator.replay import Day
 from scheduling.simulator.report import Report, Spread
+from scheduling.spec.quantities import write_duration
+
+SHORT = {"nvidia.com/gpu": "GPUs", "cpu": "CPUs"}
 
 STYLE = """
 :root { color-scheme: light dark; --text: light-dark(#1c2128, #e6edf3); --line: #8885; }
@@ -80,7 +83,7 @@ def _totals(report: Report, beside: Report | None) -> str:
     before = _measures(beside)
     names = [*rows, *(name for name in before if name not in rows)]
     return _table(
-        ["the whole day", "this replay", "the other"],
+        ["the whole day", "this replay", "the one beside"],
         ([name, rows.get(name, "none"), before.get(name, "none")] for name in names),
     )
 
@@ -89,11 +92,15 @@ def _measures(report: Report) -> dict[str, str]:
     """Return what is compared, in the words and numbers that are shown."""
     return {
         "jobs that ended": f"{report.ended:,} of {report.jobs:,}",
-        "first arrival to last end, s": f"{report.makespan_seconds:,.0f}",
+        "first arrival to last end": _time(report.makespan_seconds),
         **_spread("wait", report.wait),
         **_spread("completion", report.completion),
         "bounded slowdown, mean": _number(report.slowdown, 2),
-        **{f"held of {name}": f"{share:.1%}" for name, share in report.utilisation.items()},
+        **{
+            f"held of {SHORT.get(name, name)}": f"{share:.1%}"
+            for name, share in report.utilisation.items()
+            if share > 0
+        },
         "fragmentation, mean": _number(report.fragmentation, 3),
         "fairness of slowdowns among queues (Jain)": _number(report.jain, 3),
         "evictions": f"{report.evictions:,}",
@@ -103,22 +110,22 @@ def _measures(report: Report) -> dict[str, str]:
 
 def _spread(what: str, value: Spread) -> dict[str, str]:
     return {
-        f"{what}, mean, s": _number(value.mean),
-        f"{what}, p50, s": _number(value.p50),
-        f"{what}, p95, s": _number(value.p95),
-        f"{what}, most, s": _number(value.most),
+        f"{what}, mean": _time(value.mean),
+        f"{what}, p50": _time(value.p50),
+        f"{what}, p95": _time(value.p95),
+        f"{what}, most": _time(value.most),
     }
 
 
 def _queues(report: Report) -> str:
-    heads = ("queue", "ended", "wait, mean, s", "p95", "completion, mean, s", "slowdown")
+    heads = ("queue", "ended", "wait, mean", "wait, p95", "completion, mean", "slowdown")
     rows = (
         (
             queue.queue,
             f"{queue.ended:,} of {queue.jobs:,}",
-            _number(queue.wait.mean),
-            _number(queue.wait.p95),
-            _number(queue.completion.mean),
+            _time(queue.wait.mean),
+            _time(queue.wait.p95),
+            _time(queue.completion.mean),
             _number(queue.slowdown, 2),
             f"{queue.evictions:,}",
         )
@@ -134,6 +141,10 @@ def _table(heads: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in heads)
     table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     return f'<div class="wide">{table}</div>'
+
+
+def _time(seconds: float | None) -> str:
+    return "none" if seconds is None else write_duration(round(seconds))
 
 
 def _number(value: float | None, digits: int = 1) -> str:

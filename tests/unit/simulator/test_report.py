@@ -16,6 +16,7 @@ from scheduling.simulator.page import page
 from scheduling.simulator.replay import Arrival, Settings, World, fragmentation, replay
 from scheduling.simulator.report import jain, read_report, report, spread
 from scheduling.simulator.trace import gang
+from scheduling.spec.quantities import write_duration
 
 AMOUNTS = {CPU: 64_000, GPU: 8000, PODS: 110_000}
 
@@ -111,6 +112,10 @@ def test_a_replay_is_compared_with_another(tmp_path: Path) -> None:
     text = page(day, report(day), title="two", plotly="", beside=read_report(written))
 
     assert "<td>jobs that ended</td><td>2 of 2</td><td>1 of 1</td>" in text
+    spans = (write_duration(round(report(one).makespan_seconds or 0)) for one in (day, other))
+    assert "<td>first arrival to last end</td><td>{}</td><td>{}</td>".format(*spans) in text
+    assert "held of GPUs" in text
+    assert "held of memory" not in text  # nobody asked for any
 
 
 def test_queues_beyond_the_colours_share_a_line() -> None:
