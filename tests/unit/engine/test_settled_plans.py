@@ -17,6 +17,7 @@ from tests.unit.engine.test_eviction_properties import PLUGINS, SHARINGS
 from tests.unit.engine.test_properties import examples
 
 USUAL_ORDER = [
+    "enqueue",
     "reserve",
     "allocate",
     "preempt",
@@ -29,30 +30,19 @@ USUAL_ORDER = [
 
 
 @st.composite
-def sensible_configs(draw: st.DrawFn) -> Config:
-    """Draw plugins in any order, and actions in the usual one, those that evict only with judges.
+def configs(draw: st.DrawFn) -> Config:
+    """Draw plugins in any order and tier, and any of the actions in the usual order.
 
-    Between queues nothing is taken where no plugin says what a queue deserves, and no whole gang
-    inside one without priorities: else two jobs would take turns. What `shuffle` withdraws follows
-    the clock and the measured load, not the plan.
+    Without `shuffle`: what it withdraws follows the clock and the measured load, not the plan.
     """
     names = draw(st.permutations([*draw(st.sets(st.sampled_from(PLUGINS))), "gang", "predicates"]))
-    banned = set()
-    if not {"shares", "proportion", "capacity"} & set(names):
-        banned |= {"reclaim", "gangreclaim"}
-    if "priority" not in names:
-        banned |= {"gangpreempt"}
-    actions = [a for a in USUAL_ORDER if a not in banned and draw(st.booleans())]
-    enqueue = draw(st.sampled_from([[], ["enqueue"]]))
+    actions = [a for a in USUAL_ORDER if draw(st.booleans())]
     cut = draw(st.integers(0, len(names)))
     default = {p.name: p for tier in DEFAULT_CONFIG.tiers for p in tier}
     known = default | {p.name: p for tier in SHARINGS["capacity"].tiers for p in tier}
     tiers = [tuple(known.get(n, replace(known["gang"], name=n, arguments={})) for n in part)
              for part in (names[:cut], names[cut:]) if part]  # fmt: skip
-    return Config(
-        tuple(ActionConfig(name) for name in [*enqueue, *actions]),
-        tuple(tiers),
-    )
+    return Config(tuple(ActionConfig(name) for name in actions), tuple(tiers))
 
 
 def leaves_nothing(snapshot: Snapshot, config: Config) -> None:
@@ -83,7 +73,7 @@ def test_a_plan_on_what_a_plan_left_is_empty(snapshot: Snapshot, cycles: int) ->
 
 
 @examples(60)
-@given(clusters(has_rules=False), sensible_configs(), st.integers(0, 1))
+@given(clusters(), configs(), st.integers(0, 1))
 def test_a_plan_leaves_nothing_to_do_whatever_is_configured(
     snapshot: Snapshot, config: Config, cycles: int
 ) -> None:
