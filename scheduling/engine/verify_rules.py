@@ -129,13 +129,16 @@ def _neighbours(facts: Facts) -> Iterator[Violation]:  # noqa: C901 - a list of 
     ):
         return
     spots = _spots(facts)
-    crowds, ending = _crowds(spots), _crowds(_ending_spots(facts))
+    ending_spots = _ending_spots(facts)
+    crowds, ending = _crowds(spots), _crowds(ending_spots)
+    evicted = _crowds([spot for spot in ending_spots if spot[0] in facts.evicted])
     for key, role, node in spots:
         if key not in facts.bound:
             continue
         others = [crowd for crowd in crowds if crowd.space == _space(key)]
         still = [crowd for crowd in ending if crowd.space == _space(key)]
-        yield from _affinities(facts, key, role, node, others)
+        left = [crowd for crowd in evicted if crowd.space == _space(key)]
+        yield from _affinities(facts, key, role, node, others, left)
         yield from _objections(facts, key, role, node, [*others, *still])
         for rule in role.spread:
             if rule.is_required and not facts.evicted:
@@ -178,9 +181,9 @@ def _crowds(spots: Iterable[Spot]) -> list[Crowd]:
 
 
 def _affinities(
-    facts: Facts, key: str, role: Role, node: str, others: list[Crowd]
+    facts: Facts, key: str, role: Role, node: str, others: list[Crowd], left: list[Crowd]
 ) -> Iterator[Violation]:
-    """The task has the neighbours that it needs."""
+    """The task has the neighbours that it needs, be it only until the plan evicts them."""
     for term in role.pod_terms:
         if not term.is_required or term.is_anti:
             continue
@@ -188,6 +191,7 @@ def _affinities(
         is_first = _selects(term.selector, role.labels) and not any(
             facts.order.get(k, -1) < facts.order[key] for k, _ in like
         )
+        like += _like(term, key, left)
         if not is_first and not any(_shares_zone(facts, term, node, n) for _, n in like):
             yield Violation("alone", key, {"key": term.topology_key})
 
