@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -206,14 +207,15 @@ def test_who_is_ending_is_in_the_way_until_then(rule: str) -> None:
         """),
         0,
     )
-    rules = {
+    cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         "port": ({"ports": (80,)}, {"ports": (80,)}),
         "theirs": ({"pod_terms": (anti("new"),)}, {}),
         "own": ({}, {"pod_terms": (anti("old"),)}),
         "none": ({"ports": (80,)}, {"ports": (81,)}),
-    }[rule]
-    snapshot = with_roles(snapshot, lambda r: replace(r, labels={"app": "old"}, **rules[0]), 0)
-    snapshot = with_roles(snapshot, lambda r: replace(r, labels={"app": "new"}, **rules[1]))
+    }
+    theirs, own = cases[rule]
+    snapshot = with_roles(snapshot, lambda r: replace(r, labels={"app": "old"}, **theirs), 0)
+    snapshot = with_roles(snapshot, lambda r: replace(r, labels={"app": "new"}, **own))
 
     found = plan(snapshot, DEFAULT_CONFIG)
 
