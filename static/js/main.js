@@ -60,6 +60,15 @@ function reachScrolled(root) {
   }
 }
 
+/** On a phone a row of tabs is wider than the screen: the one that is open is scrolled into it. */
+function showOpenTab() {
+  for (const tab of document.querySelectorAll(".tabs [aria-current]")) {
+    const [bar, own] = [tab.parentElement, tab.getBoundingClientRect()];
+    const middle = bar.getBoundingClientRect().left + (bar.clientWidth - own.width) / 2;
+    bar.scrollLeft += own.left - middle;
+  }
+}
+
 /** @param {ParentNode} root */
 export function init(root) {
   for (const [name, module] of Object.entries(MODULES)) {
@@ -89,6 +98,7 @@ keys.init(document);
 times.init(document);
 stale.init();
 init(document);
+showOpenTab();
 // A form that came back with problems is gone on with at the first of them.
 document.querySelector("[aria-invalid='true']")?.focus();
 addEventListener("resize", () => reachScrolled(document));

@@ -275,6 +275,22 @@ def test_figures_count_what_is_seen(site: Site, browse: Browse) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"stop_reason": "stop_reclaimed"}, "taken back by a queue that deserves it"),
+        ({"reason_code": "LeaseLapsed"}, "The node lost contact for too long and ended it."),
+    ],
+)
+def test_eviction_says_why(site: Site, browse: Browse, fields: dict[str, str], words: str) -> None:
+    """Also one that nobody asked for: a node that lost contact."""
+    attempt = running(site, site.bobs)
+    rows = Attempt.objects.filter(id=attempt.id)
+    rows.update(state=AttemptState.EVICTED, finished_at=site.now, **fields)
+
+    assert words in browse(site.people.root).get("/ops/evictions/").content.decode()
+
+
 def test_a_young_cluster_shows_its_hour(site: Site, browse: Browse) -> None:
     """Six hours of which five were before its time would be a flat line; what is asked for goes."""
     reader = browse(site.people.root)
