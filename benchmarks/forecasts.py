@@ -38,7 +38,7 @@ from scheduling.simulator.replay import Replay, Settings, World
 
 CYCLE_SECONDS = 10.0
 WAITED_SECONDS = 60.0
-LESSONS = 1000
+LESSONS = 5000
 """Jobs whose first forecast is learnt from, as `scheduling.domain.forecasts` has it."""
 BLOCK_SECONDS = 1200.0
 REDRAWS = 400

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import starmap
+from typing import Any
 from uuid import UUID
 
 from django.db import connection
@@ -30,8 +32,9 @@ from scheduling.simulator.history import History, Ran, gpus_of, most_of_an_owner
 REMEMBERED = timedelta(days=30)
 """Jobs that ended before say nothing any more."""
 MOST_OWNERS = 200
-LESSONS = 1000
-"""Jobs of a cluster whose first forecast is learnt from."""
+LESSONS = 5000
+"""Jobs of a cluster whose first forecast is learnt from; of fewer it is chance which long waits
+are among them (docs/simulator.md)."""
 STRETCHED = "stretched"
 """Key in a forecast's basis: by how much p50 and p90 were stretched, if they were."""
 BUDGET_SECONDS = 10.0
@@ -101,18 +104,26 @@ def _learnt(cluster_id: UUID, now: datetime) -> Calibration:
         made_at__gte=now - REMEMBERED,
         p90_at__isnull=False,
     )
-    first = rows.order_by("-job_id", "made_at").distinct("job_id").select_related("job")
-    return learn((_outcome(row) for row in first[:LESSONS]), now=now.timestamp())
+    first = rows.order_by("-job_id", "made_at").distinct("job_id")
+    columns = ("made_at", "p50_at", "p90_at", "basis", "started_at", "job__finished_at")
+    return learn(starmap(_outcome, first.values_list(*columns)[:LESSONS]), now=now.timestamp())
 
 
-def _outcome(row: StartForecast) -> Outcome:
-    p50, p90 = row.basis.get(STRETCHED, (1.0, 1.0))
+def _outcome(
+    made_at: datetime,
+    p50_at: datetime | None,
+    p90_at: datetime | None,
+    basis: Mapping[str, Any],  # Any: JSON
+    started_at: datetime | None,
+    finished_at: datetime | None,
+) -> Outcome:
+    p50, p90 = basis.get(STRETCHED, (1.0, 1.0))
     return Outcome(
-        row.made_at.timestamp(),
-        _unstretched(row.made_at, row.p50_at, p50),
-        _unstretched(row.made_at, row.p90_at, p90),
-        _seconds(row.started_at),
-        _seconds(row.job.finished_at),
+        made_at.timestamp(),
+        _unstretched(made_at, p50_at, p50),
+        _unstretched(made_at, p90_at, p90),
+        _seconds(started_at),
+        _seconds(finished_at),
     )
 
 
