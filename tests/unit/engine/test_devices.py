@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
-from random import Random
 
 import pytest
 
 from scheduling.engine.cycle import plan
-from scheduling.engine.devices import Ask, Card, Chooser, choose, closeness
+from scheduling.engine.devices import Ask, Card, Chooser, choose
 from scheduling.engine.types import (
     CPU,
     GPU,
@@ -72,26 +71,6 @@ def test_a_single_gpu_does_not_break_a_linked_pair() -> None:
     snapshot = replace(snapshot, nodes=(replace(snapshot.nodes[0], devices=linked(3, {(0, 1)})),))
 
     assert binds(snapshot) == {"q/a-0": ("n1", ("d2",))}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_best_set_is_the_best_of_all_sets(seed: int) -> None:
-    """No other set of the same size is closer together."""
-    dice = Random(seed)
-    count = dice.randint(2, 8)
-    pairs = {p for p in combinations(range(count), 2) if dice.random() < 0.4}
-    cards = [Card(device) for device in linked(count, pairs)]
-    wanted = dice.randint(1, count)
-
-    chosen = choose(cards, Ask(wanted, is_whole=True), Chooser())
-
-    assert chosen is not None
-    by_id = {card.device.id: card.device for card in cards}
-    worth = {
-        names: sum(closeness(by_id[a], by_id[b]) for a, b in combinations(names, 2))
-        for names in combinations(by_id, wanted)
-    }
-    assert worth[chosen] == max(worth.values())
 
 
 def test_sets_of_many_devices_are_grown() -> None:

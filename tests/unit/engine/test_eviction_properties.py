@@ -137,7 +137,12 @@ def is_at_rest(decided: Plan) -> bool:
 @pytest.mark.parametrize("name", SHARINGS)
 @pytest.mark.parametrize("seed", range(6 * FACTOR))
 def test_two_sides_never_take_turns(seed: int, name: str) -> None:
-    """Two queues that want everything come to rest within 100 cycles, for good."""
+    """Two queues that want everything come to rest within 100 cycles, for good.
+
+    Three guards of `shares` stand in the way, and one of them is enough: who takes back stays
+    within its share, so does what it is given, and both must come closer to theirs. With all three
+    gone two of eight seeds never rest; each by itself is looked at below.
+    """
     state = after_the_left(contested(seed), SHARINGS[name])
     quiet = 0
     for _ in range(100):
@@ -215,7 +220,7 @@ def path(parents: Mapping[str, str | None], name: str | None) -> list[str]:
 def test_what_is_taken_back_brings_queues_closer_to_what_they_deserve(seed: int) -> None:
     """Whoever loses tasks to another queue gets further from its share by less than that gains.
 
-    Of 60 seeds something is taken back in 59; without the test after the removal half of them fail.
+    Of 60 seeds something is taken back in all; without the test after the removal 24 fail.
     """
     for state in arrivals(seed):
         assert drifting(state, plan(state, DEFAULT_CONFIG)) == []
