@@ -36,12 +36,12 @@ GROUPS = (
     Field(
         "required",
         _("Runs on the node groups"),
-        _("With a group here or in the next field, its jobs run on no others."),
+        _("Tried first. Its jobs run on the groups of the first three fields and on no others."),
         "a100, h100",
     ),
-    Field("preferred", _("Prefers the node groups"), _("They are tried first.")),
-    Field("avoided", _("Avoids the node groups"), _("They are allowed, and tried last.")),
-    Field("forbidden", _("Keeps off the node groups")),
+    Field("preferred", _("Prefers the node groups"), _("Tried next.")),
+    Field("avoided", _("Avoids the node groups"), _("Tried last.")),
+    Field("forbidden", _("Keeps off the node groups"), _("With only this stated it runs nowhere.")),
 )
 
 

@@ -73,6 +73,9 @@ def _tell(request: PageRequest, cluster: Cluster, groups: NodeGroups, *, is_dese
         messages.warning(request, text % {"plugins": ", ".join(missing)})
     else:
         messages.success(request, _("Saved; the next cycle goes by it."))
+    if groups.named() and not groups.allowed():
+        text = _("Its jobs may run on no group: name those that it runs on, prefers or avoids.")
+        messages.warning(request, text)
 
 
 def _unread(cluster: Cluster) -> list[str]:

@@ -40,7 +40,7 @@ class NodeGroups:
     """Groups of nodes, by the value of their label `volcano.sh/nodegroup-name`."""
 
     required: tuple[str, ...] = ()
-    """Its jobs run on these, and on the preferred ones, and nowhere else."""
+    """Its jobs run on these first, on the preferred and the avoided ones, and nowhere else."""
     preferred: tuple[str, ...] = ()
     """In this order where the plugin's `enablePreferredOrder` is on."""
     avoided: tuple[str, ...] = ()
@@ -48,6 +48,10 @@ class NodeGroups:
     forbidden: tuple[str, ...] = ()
     limits: Mapping[str, Amounts] = field(default_factory=dict)
     """Group -> what all its jobs together may hold there."""
+
+    def allowed(self) -> set[str]:
+        """Return the groups on which jobs may run at all, as `nodegroup` reads it."""
+        return {*self.required, *self.preferred, *self.avoided} - {*self.forbidden}
 
     def named(self) -> set[str]:
         """Return every group that is spoken of."""

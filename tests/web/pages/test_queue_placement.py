@@ -134,6 +134,17 @@ def test_form_says_which_groups_there_are_and_who_goes_by_them(site: Site, brows
     assert "does not name nodegroup: no effect yet" in inert.content.decode()
 
 
+def test_queue_that_could_run_nowhere_is_warned_of(site: Site, browse: Browse) -> None:
+    """Groups that are only kept off, or only limited, leave none to run on."""
+    client = browse(site.people.root)
+    told = []
+    for number, fields in enumerate(({"forbidden": "a100"}, {"avoided": "a100"})):
+        wanted = {"version": site.robots.version + number, **fields}
+        told.append(client.post(ADDRESS, wanted, follow=True).content.decode())
+
+    assert ["Its jobs may run on no group" in page for page in told] == [True, False]
+
+
 def test_form_is_for_who_manages_the_parent(site: Site, browse: Browse) -> None:
     """It is reached from the queue's page; others are refused, and the root has none."""
     link = f'href="{ADDRESS}"'
