@@ -33,6 +33,7 @@ from scheduling.engine.types import (
     Role,
     Snapshot,
     SpreadRule,
+    SubGroupPolicy,
     Taint,
     Task,
     TaskState,
@@ -231,6 +232,11 @@ def _with_rules(dice: Random, job: Job, *, has_domains: bool) -> Job:
     if has_domains and dice.random() < OFTEN:
         mode = dice.choice(list(TopologyMode))
         job = replace(job, topology=TopologyRule(mode, dice.randint(1, 2)))
+    if has_domains and dice.random() < SELDOM:
+        rule = TopologyRule(TopologyMode.HARD, dice.randint(1, 2))
+        least = max(role.replicas for role in job.roles)
+        policy = SubGroupPolicy("parts", ("kind",), dice.randint(1, least), 1, rule)
+        job = replace(job, sub_groups=(policy,))
     return job
 
 

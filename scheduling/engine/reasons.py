@@ -71,6 +71,16 @@ PARAMS: dict[ReasonCode, tuple[str, ...]] = {
 predicate's name (`taint`, `selector`, ...) to a number of nodes, with `Exceeds <resource>` for a
 whole node that is too small and `Insufficient <resource>` for one that is too full."""
 
+FOR_WANT_OF_ROOM = frozenset(
+    {
+        ReasonCode.NODES_UNFIT,
+        ReasonCode.GANG_INCOMPLETE,
+        ReasonCode.ROOM_RESERVED,
+        ReasonCode.TOPOLOGY,
+    }
+)
+"""What keeps a job out that would be let in, had nodes more room."""
+
 WALLS = frozenset({ReasonCode.QUOTA_OF_UNIT, ReasonCode.QUOTA_OF_USER})
 """Refusals that may be one user's alone: they say nothing of the next job of the queue."""
 

@@ -12,10 +12,12 @@ from scheduling.engine.actions.failures import Failure
 from scheduling.engine.actions.promises import start_promised
 from scheduling.engine.actions.serving import next_role, roles_in_order
 from scheduling.engine.actions.standing import is_granted, is_relied_on, is_welcome, still_stands
-from scheduling.engine.actions.topology import candidate_domains
+from scheduling.engine.actions.topology import candidate_domains, place_parts
 from scheduling.engine.actions.victims import Victims, kind_of
+from scheduling.engine.domains import Domain
 from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Statement, Unit, is_live
 from scheduling.engine.session import Session
+from scheduling.engine.shapes import Bools
 from scheduling.engine.views import JobView, RoleView
 
 Cost = tuple[int, int, int, int, float]
@@ -46,7 +48,8 @@ class Search:
         self.action = action
         self.victims = victims
         self._vetoes = session.each(veto)
-        self._offers: dict[int, list[Offer]] = {}
+        self._offers: dict[int, tuple[Bools | None, list[Offer]]] = {}
+        """Role -> the nodes in focus, and the heap of its offers there."""
         self._wholes: dict[str, Unit] = {}
         """Job -> all that it held when that was last asked, as one unit."""
         self._may_break_gangs = True
@@ -57,11 +60,13 @@ class Search:
         *,
         count: int | None = None,
         may_break_gangs: bool = True,
+        domain: Domain | None = None,
     ) -> bool:
         """Place the whole gang, evicting the least; True if it stands, else all is undone.
 
         With `count` that many elastic tasks are placed, for which no gang is broken; else as many
-        as the gang lacks.
+        as the gang lacks. The sub-groups of a job each in their own domains inside of `domain`;
+        for their growth nobody goes.
 
         1. Task by task: a node that needs no eviction, else the cheapest offer of any node.
         2. If the gang is complete, spare every victim that turns out not to be needed, the most
@@ -69,18 +74,13 @@ class Search:
         """
         session, job = self.session, self.job
         statement = Statement(session)
-        roles = roles_in_order(session, job)
         start = job.placed
         self._may_break_gangs = may_break_gangs and count is None
-        failed: dict[str, Failure] = {}
-        while session.is_job_starving(job) if count is None else job.placed < start + count:
-            role = next_role(roles, failed, with_best_effort=True)
-            if role is None or not may_take(role):
-                break
-            if not self._place(role):
-                if role.role.may_evict:
-                    break
-                failed[role.name] = Failure(role, None)
+        if domain is not None and job.parts:
+            if count is None:
+                self._place_sub_groups(domain, may_take)
+        else:
+            self._place_roles(may_take, count)
         is_whole = job.is_pipelined() and (count is not None or not job.counts_on_best_effort())
         if job.placed == start or not session.is_job_pipelined(job) or not is_whole:
             statement.rollback()
@@ -93,6 +93,26 @@ class Search:
         start_promised(session, job)
         session.has_made_room = True
         return True
+
+    def _place_sub_groups(self, domain: Domain, may_take: Callable[[RoleView], bool]) -> None:
+        def place(session: Session, job: JobView, role: RoleView) -> Failure | None:
+            del session, job
+            return None if may_take(role) and self._place(role) else Failure(role, None)
+
+        place_parts(self.session, self.job, domain, place)
+
+    def _place_roles(self, may_take: Callable[[RoleView], bool], count: int | None) -> None:
+        session, job = self.session, self.job
+        roles, start = roles_in_order(session, job), job.placed
+        failed: dict[str, Failure] = {}
+        while session.is_job_starving(job) if count is None else job.placed < start + count:
+            role = next_role(roles, failed, with_best_effort=True)
+            if role is None or not may_take(role):
+                break
+            if not self._place(role):
+                if role.role.may_evict:
+                    break
+                failed[role.name] = Failure(role, None)
 
     def _is_exchange(self, statement: Statement) -> bool:
         """Return whether what was placed may stand with the victims that were not spared."""
@@ -132,10 +152,10 @@ class Search:
 
     def _offers_for(self, role: RoleView) -> list[Offer]:
         """Return the heap of a role's offers; empty if nothing is evicted for it."""
-        offers = self._offers.get(role.row.position)
-        if offers is None:
+        focus, offers = self._offers.get(role.row.position, (None, None))
+        if offers is None or focus is not self.session.focus:
             offers = self._all_offers(role) if role.role.may_evict else []
-            self._offers[role.row.position] = offers
+            self._offers[role.row.position] = (self.session.focus, offers)
         return offers
 
     def _take(self, role: RoleView, offer: Offer) -> bool:
@@ -436,20 +456,15 @@ class Search:
         return []
 
 
-def search_in_domains(session: Session, job: JobView, run: Callable[[], bool]) -> bool:
-    """Search in the closest domain first where a topology rule binds the job.
-
-    No room is made for jobs with sub-groups.
-    """
+def search_in_domains(session: Session, job: JobView, run: Callable[[Domain | None], bool]) -> bool:
+    """Search in the closest domain first where a topology rule binds the job."""
     if not job.is_shaped:
-        return run()
-    if job.parts:
-        return False
+        return run(None)
     outer = session.focus
     stands = False
     for domain in candidate_domains(session, job):
         session.focus = domain.within(outer)
-        stands = run()
+        stands = run(domain)
         if stands:
             break
     session.focus = outer

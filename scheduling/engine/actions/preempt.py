@@ -95,9 +95,9 @@ class Preempt:
             stands = search_in_domains(
                 session,
                 job,
-                lambda: Search(session, job, action=NAME, veto="preemptable", victims=victims).run(
-                    lambda _: True
-                ),
+                lambda domain: Search(
+                    session, job, action=NAME, veto="preemptable", victims=victims
+                ).run(lambda _: True, domain=domain),
             )
         if not stands and own is not None:
             session.keep(own)

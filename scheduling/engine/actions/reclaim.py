@@ -73,10 +73,13 @@ class Reclaim:
             stands = search_in_domains(
                 session,
                 job,
-                lambda: Search(session, job, action=NAME, veto="reclaimable", victims=victims).run(
+                lambda domain: Search(
+                    session, job, action=NAME, veto="reclaimable", victims=victims
+                ).run(
                     lambda role: self._may_take(job, role),
                     count=count,
                     may_break_gangs=bool(self._gates),
+                    domain=domain,
                 ),
             )
         if stands:

@@ -18,9 +18,10 @@ from scheduling.engine.actions.serving import (
     roles_in_order,
     serve_job,
 )
+from scheduling.engine.actions.topology import candidate_domains
 from scheduling.engine.groups import Group
 from scheduling.engine.journal import Statement
-from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.reasons import FOR_WANT_OF_ROOM, ReasonCode
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import PODS_DIM, Int64
 from scheduling.engine.types import Reason, Reservation
@@ -28,14 +29,6 @@ from scheduling.engine.views import JobView, RoleView
 
 CANDIDATES = 64
 """Nodes that are looked at closely for one task: those that lack least."""
-
-FOR_WANT_OF_ROOM = frozenset(
-    {
-        ReasonCode.NODES_UNFIT,
-        ReasonCode.GANG_INCOMPLETE,
-        ReasonCode.ROOM_RESERVED,
-    }
-)
 
 
 def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 - one attempt, told in order
@@ -71,9 +64,9 @@ def run(session: Session, arguments: Mapping[str, str]) -> None:  # noqa: C901 -
                 reason = obstacle_beyond_share(session, job) or reason
             group.reason = reason
             kept = session.reservations.get(job.key)
-            may_keep = reason.code in FOR_WANT_OF_ROOM and not job.is_shaped
+            may_keep = reason.code in FOR_WANT_OF_ROOM and not job.parts
             if kept is None and may_keep and used[queue.name] < budget:
-                kept = _plan_room(session, job, expires_at=session.now + seconds)
+                kept = _plan_in_domains(session, job, expires_at=session.now + seconds)
                 if kept is not None:
                     used[queue.name] += 1
                     session.keep(kept)
@@ -122,6 +115,23 @@ def _waits(session: Session, job: JobView, kept: Reservation) -> Reason:
     )
 
 
+def _plan_in_domains(session: Session, job: JobView, *, expires_at: float) -> Reservation | None:
+    """Choose nodes as `_plan_room` does; of a job with a topology rule in one domain.
+
+    The domain where the job can start soonest, where that is not known the closest.
+    """
+    if not job.is_shaped:
+        return _plan_room(session, job, expires_at=expires_at)
+    found = []
+    outer = session.focus
+    for domain in candidate_domains(session, job):
+        session.focus = domain.within(outer)
+        found.append(_plan_room(session, job, expires_at=expires_at))
+    session.focus = outer
+    plans = [kept for kept in found if kept is not None]
+    return min(plans, key=lambda r: np.inf if r.starts_at is None else r.starts_at, default=None)
+
+
 def _plan_room(session: Session, job: JobView, *, expires_at: float) -> Reservation | None:
     """Choose nodes for the tasks that the gang lacks, where they can start soonest.
 
@@ -165,6 +175,8 @@ def _soonest(session: Session, role: RoleView, chosen: Int64) -> tuple[int, floa
     table = session.tables.nodes
     others = sum(session.kept.values(), start=np.zeros_like(chosen)) + chosen
     could = session.mask(shape)
+    if session.focus is not None:
+        could &= session.focus
     missing = np.zeros(table.count, dtype=np.float64)
     for d, amount in shape.items:
         could &= table.allocatable[d] - others[d] >= amount

@@ -8,7 +8,7 @@ import numpy as np
 
 from scheduling.engine.domains import Domain, Domains, sums_of
 from scheduling.engine.journal import Statement
-from scheduling.engine.reasons import ReasonCode
+from scheduling.engine.reasons import FOR_WANT_OF_ROOM, ReasonCode
 from scheduling.engine.session import Session
 from scheduling.engine.types import Reason
 from scheduling.engine.views import JobView, Part, RoleView
@@ -56,14 +56,14 @@ def place_in_domains(
             session.focus = domain.within(outer)
             statement = Statement(session)
             if job.parts:
-                failure = _place_parts(session, job, domain, place_task)
+                failure = place_parts(session, job, domain, place_task)
             else:
                 failure = place(session, job)
             session.focus = outer
             if failure is None and (may_wait or session.is_job_ready(job)):
                 return None
             statement.rollback()
-            if failure is not None and len(domains) == 1:
+            if failure is not None and (len(domains) == 1 or failure.code not in FOR_WANT_OF_ROOM):
                 reason = failure
     return reason
 
@@ -87,7 +87,7 @@ def _with_room(session: Session, job: JobView, domains: Sequence[Domain]) -> lis
     ]
 
 
-def _place_parts(
+def place_parts(
     session: Session, job: JobView, domain: Domain, place_task: PlaceTask
 ) -> Reason | None:
     """Place sub-groups until the job is complete: in their order, else the largest first."""

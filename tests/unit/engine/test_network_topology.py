@@ -171,6 +171,62 @@ def test_sub_groups_lie_each_under_one_switch() -> None:
     assert found in ({"x": {"s0"}, "y": {"s1"}}, {"x": {"s1"}, "y": {"s0"}})
 
 
+def test_room_is_made_for_sub_groups_each_under_one_switch() -> None:
+    """Of each rack as much goes as one sub-group lacks there, though any two would be cheaper."""
+    policy = SubGroupPolicy("p", ("part",), 3, 2, TopologyRule(HARD, 1))
+    text = (
+        "job q/a: 2 x gpu=1 min=0 running a1*2\njob q/b: 2 x gpu=1 min=0 running b1*2\n"
+        "job q/kc: 4 x gpu=1 priority=9 running c1*2 c2*2\n"
+        "job q/j: 3 x gpu=1 role=x ; 3 x gpu=1 role=y priority=5 min=6"
+    )
+
+    outcome = plan(shaped(text, TopologyRule(HARD, 2), (policy,)), DEFAULT_CONFIG)
+
+    found = {name: {RACK[p.node] for p in outcome.pipelined if f"-{name}-" in p.task}
+             for name in "xy"}  # fmt: skip
+    assert found in ({"x": {"s0"}, "y": {"s1"}}, {"x": {"s1"}, "y": {"s0"}})
+    assert sorted(RACK[e.node] for e in outcome.evictions) == ["s0", "s1"]
+
+
+def test_nobody_goes_for_sub_groups_that_would_not_fit() -> None:
+    """One rack can be cleared; two sub-groups need two."""
+    policy = SubGroupPolicy("p", ("part",), 4, 2, TopologyRule(HARD, 1))
+    text = (
+        "job q/a: 2 x gpu=1 min=0 running a1*2\njob q/kb: 1 x gpu=1 priority=9 running b1\n"
+        "job q/kc: 1 x gpu=1 priority=9 running c1\n"
+        "job q/j: 4 x gpu=1 role=x ; 4 x gpu=1 role=y priority=5 min=8"
+    )
+
+    outcome = plan(shaped(text, None, (policy,)), DEFAULT_CONFIG)
+
+    assert (outcome.evictions, outcome.pipelined) == ((), ())
+
+
+def test_overdue_job_keeps_the_domain_that_is_free_soonest() -> None:
+    """Room is kept in one rack only, where what runs ends first."""
+    text = (
+        "job q/a: 2 x gpu=2 running a1 a2 limit=9000\njob q/b: 2 x gpu=2 running b1 b2 limit=50\n"
+        "job q/c: 1 x gpu=2 running c1 limit=40\njob q/d: 1 x gpu=2 running c2 limit=60\n"
+        "job q/j: 4 x gpu=1 sla=1 created=0"
+    )
+
+    outcome = plan(shaped(text, TopologyRule(HARD, 1)), DEFAULT_CONFIG)
+
+    (kept,) = outcome.reservations
+    assert (kept.job, kept.reason, set(kept.amounts_by_node)) == ("q/j", "sla", {"b1", "b2"})
+
+
+def test_a_job_that_its_queue_refuses_says_so() -> None:
+    """Its max is in the way, whatever the domain; nothing is kept for it."""
+    snapshot = shaped("job q/j: 3 x gpu=1 sla=1 created=0", TopologyRule(HARD, 1))
+    queues = tuple(replace(q, max={GPU: 2000}) for q in snapshot.queues)
+
+    outcome = plan(replace(snapshot, queues=queues), DEFAULT_CONFIG)
+
+    assert outcome.job_reasons["q/j"].code == ReasonCode.QUEUE_MAX
+    assert outcome.reservations == ()
+
+
 def test_sub_groups_beyond_the_minimum_wait_for_whole_room() -> None:
     """One of two sub-groups is enough; the second starts only if it fits wholly."""
     policy = SubGroupPolicy("p", ("part",), 4, 1, TopologyRule(HARD, 1))
