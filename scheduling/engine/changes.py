@@ -342,6 +342,8 @@ def _fits(session: Session, job: Job) -> bool:
     view = JobView(session.tables.read(job), queue=queue, now=session.now)
     if standing_reason(session, view) is not None:
         return False
+    if view.best_effort:
+        return True  # backfill places what asks for nothing: the cycle that proves it will tell
     statement = Statement(session)
     fits = place_job(session, view) is None and session.is_job_ready(view)
     statement.rollback()

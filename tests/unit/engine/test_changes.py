@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduling.engine.changes import Change, ChangeKind, apply_change, smallest_changes
 from scheduling.engine.cycle import DEFAULT_CONFIG, plan
@@ -22,7 +24,7 @@ from scheduling.engine.types import (
 from tests.random_clusters import clusters
 from tests.scenarios import read
 from tests.unit.engine.test_answers import days
-from tests.unit.engine.test_properties import FACTOR, examples
+from tests.unit.engine.test_properties import examples
 
 
 def changes(scenario: str | Snapshot, job: str, *, most: int = 4) -> dict[str, dict[str, object]]:
@@ -91,6 +93,15 @@ def test_the_highest_minimum_that_fits_is_named() -> None:
     assert found == {"lower_min": {"min_available": 5, "was": 8}}
 
 
+def test_a_minimum_that_tasks_without_a_request_meet_is_named() -> None:
+    """The three that ask for nothing start without the one for which no node is large enough."""
+    found = changes(
+        "nodes n1: gpu=1\nqueue q:\njob q/a: 1 x gpu=4 role=a ; 3 x role=b min=4", "q/a"
+    )
+
+    assert found == {"lower_min": {"min_available": 3, "was": 4}}
+
+
 def test_the_fewest_holds_to_wait_for_are_named() -> None:
     """One job of two GPUs rather than two jobs of one."""
     found = changes(
@@ -144,20 +155,25 @@ def test_every_named_change_starts_the_job(snapshot: Snapshot) -> None:
                 assert starts(state, key, change)
 
 
-@examples(3)
-@given(clusters(has_rules=False))
-def test_where_nothing_is_named_no_single_change_helps(snapshot: Snapshot) -> None:
-    """No other queue, no lower minimum, nor the end of any one job starts it."""
-    for state in (snapshot, list(days(snapshot))[-1]):
-        memo = Memo()
-        decided = plan(state, DEFAULT_CONFIG)
-        served = {one.job for one in decided.binds} | {one.job for one in decided.pipelined}
-        waiting = sorted(decided.job_reasons.keys() - served)
-        for key in waiting[: 3 * FACTOR]:  # each costs a cycle for every change there is
-            found = smallest_changes(state, DEFAULT_CONFIG, key, memo=memo, most=4)
-            named = {change.kind for change in found}
-            for change in every_change(state, key):
-                assert change.kind in named or not starts(state, key, change)
+@examples(30)
+@given(clusters(has_rules=False), st.integers(0, 2**63).map(Random))
+def test_where_nothing_is_named_no_single_change_helps(snapshot: Snapshot, dice: Random) -> None:
+    """No other queue, no lower minimum, nor the end of any one job starts it.
+
+    Some changes of two jobs in each cluster: each costs a cycle. Of 296 questions another queue or
+    a lower minimum would help in 29, the end of others in 73.
+    """
+    state = dice.choice((snapshot, list(days(snapshot))[-1]))
+    memo = Memo()
+    decided = plan(state, DEFAULT_CONFIG)
+    served = {one.job for one in decided.binds} | {one.job for one in decided.pipelined}
+    waiting = sorted(decided.job_reasons.keys() - served)
+    for key in dice.sample(waiting, min(2, len(waiting))):
+        found = smallest_changes(state, DEFAULT_CONFIG, key, memo=memo, most=4)
+        named = {change.kind for change in found}
+        others = [change for change in every_change(state, key) if change.kind not in named]
+        for change in dice.sample(others, min(5, len(others))):
+            assert not starts(state, key, change)
 
 
 def starts(snapshot: Snapshot, key: str, change: Change) -> bool:
