@@ -40,7 +40,7 @@ chaos: ## Kill, pause, cut and slow at random while jobs run: make chaos SEED=7 
 
 properties: ## Try the engine's properties on many more random clusters: make properties TIMES=50.
 	@$(SETUP) dev
-	@TERRACE_PROPERTIES=$(or $(TIMES),20) $(PYTHON_IN) -m pytest tests/unit/engine -k "properties or settled or conserving or changes or walls" -q
+	@TERRACE_PROPERTIES=$(or $(TIMES),20) $(PYTHON_IN) -m pytest tests/unit/engine -k "properties or settled or conserving or answers or changes or walls" -q
 
 walls: ## Ask every address as every role in every relation, 100,000 times an oracle, and the API made-up things.
 	@$(SETUP) dev
