@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from scheduling.engine.actions.failures import Failure, reason_of
 from scheduling.engine.actions.lines import Lines
 from scheduling.engine.actions.reserve import lift, put_back
 from scheduling.engine.actions.serving import admitted, is_head, place_job, roles_in_order, serve
 from scheduling.engine.actions.topology import candidate_domains
+from scheduling.engine.domains import Domain
 from scheduling.engine.groups import Group
 from scheduling.engine.journal import Statement
 from scheduling.engine.reasons import ReasonCode
@@ -90,13 +91,23 @@ def _best_place(session: Session, job: JobView, role: RoleView) -> int:
         return session.best_node(role.shape, extra=extra)
     outer = session.focus
     node = -1
-    for domain in candidate_domains(session, job):
+    for domain in _domains_of(session, job, role):
         session.focus = domain.within(outer)
         node = session.best_node(role.shape, extra=extra)
         if node >= 0:
             break
     session.focus = outer
     return node
+
+
+def _domains_of(session: Session, job: JobView, role: RoleView) -> Iterator[Domain]:
+    """Yield the domains where tasks of a role may be: those of its sub-group, if it has one."""
+    part = next((part for part in job.parts if role in part.roles), None)
+    for domain in candidate_domains(session, job):
+        if part is None:
+            yield domain
+        else:
+            yield from candidate_domains(session, job, part=part, within=domain)
 
 
 def _place_best_effort(session: Session) -> None:

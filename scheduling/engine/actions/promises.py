@@ -36,11 +36,14 @@ def stand_by_promises(session: Session) -> None:
             stands = _promise_again(session, job, own)
         if stands:
             group.take(job)
-            served.append(job)
+            served.append((job, group))
         else:
             session.keep(own)
-    for job in served:
+    for job, group in served:
         start_promised(session, job)
+        if _is_kept_off(session, job):
+            session.withdraw(_promised_to(session, job))
+            group.position = 0  # it looks for room anew
 
 
 def _promise_again(session: Session, job: JobView, own: Reservation) -> bool:
@@ -65,13 +68,29 @@ def _promise_again(session: Session, job: JobView, own: Reservation) -> bool:
 
 
 def _stands(session: Session, job: JobView, role: RoleView, node: int) -> bool:
-    """Return whether the role's next task may still be promised a node."""
+    """Return whether the role's next task may still be promised a node.
+
+    Who has started there since and is in the way by a rule may be gone when the room is free.
+    """
     refusal = session.refusal(job, role)
-    return (
-        (refusal is None or refusal.code in OF_SHARE)
-        and bool(session.future_fits(role.shape)[node])
-        and is_welcome(session, job, role, node)
+    return (refusal is None or refusal.code in OF_SHARE) and bool(
+        session.future_fits(role.shape)[node]
     )
+
+
+def _is_kept_off(session: Session, job: JobView) -> bool:
+    """Return whether somebody who stays is in the way where the room for a job is free."""
+    for entry in _promised_to(session, job):
+        session.withdraw([entry])
+        is_in = is_welcome(session, job, entry.role, entry.node)
+        session.restore([entry])
+        if not is_in and _may_start(session, entry):
+            return True
+    return False
+
+
+def _promised_to(session: Session, job: JobView) -> list[Entry]:
+    return [e for e in session.journal if e.job is job and e.kind is EntryKind.PROMISE]
 
 
 def _starts_jobs(session: Session) -> bool:
@@ -85,7 +104,7 @@ def start_promised(session: Session, job: JobView) -> None:
     """
     if not _starts_jobs(session):
         return
-    entries = [e for e in session.journal if e.job is job and e.kind is EntryKind.PROMISE]
+    entries = _promised_to(session, job)
     if session.is_job_ready(job):
         units = [[entry] for entry in entries]
     else:
