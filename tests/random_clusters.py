@@ -229,10 +229,15 @@ def _with_rules(dice: Random, job: Job, *, has_domains: bool) -> Job:
                 return role
 
     job = replace(job, roles=tuple(ruled(role) for role in job.roles))
-    if has_domains and dice.random() < OFTEN:
+    return _in_domains(dice, job) if has_domains else job
+
+
+def _in_domains(dice: Random, job: Job) -> Job:
+    """Return the job with a topology rule, sub-groups, both or neither."""
+    if dice.random() < OFTEN:
         mode = dice.choice(list(TopologyMode))
         job = replace(job, topology=TopologyRule(mode, dice.randint(1, 2)))
-    if has_domains and dice.random() < SELDOM:
+    if dice.random() < SELDOM:
         rule = TopologyRule(TopologyMode.HARD, dice.randint(1, 2))
         least = max(role.replicas for role in job.roles)
         policy = SubGroupPolicy("parts", ("kind",), dice.randint(1, least), 1, rule)

@@ -21,13 +21,12 @@ import numpy as np
 from scheduling.engine import registry
 from scheduling.engine.actions import preempt, reclaim
 from scheduling.engine.actions.failures import missing_request
-from scheduling.engine.actions.reserve import FOR_WANT_OF_ROOM
 from scheduling.engine.actions.victims import victim_keys, victim_queues
 from scheduling.engine.cycle import open_session, run_actions
 from scheduling.engine.garbage import without_collecting
 from scheduling.engine.groups import Group
 from scheduling.engine.journal import EntryKind
-from scheduling.engine.reasons import WALLS, ReasonCode
+from scheduling.engine.reasons import FOR_WANT_OF_ROOM, WALLS, ReasonCode
 from scheduling.engine.rows import JobRow
 from scheduling.engine.session import Session
 from scheduling.engine.shapes import Int64, Shape

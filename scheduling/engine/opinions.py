@@ -29,6 +29,7 @@ class Named(Protocol):
     """What is asked of a plugin here besides its callbacks."""
 
     name: str
+    votes_alike: bool
 
 
 class Opinions:

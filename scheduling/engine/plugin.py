@@ -13,6 +13,9 @@ class Plugin:
     """Base of the plugins. A plugin acts by defining any of the callbacks named in `CALLBACKS`."""
 
     name = ""
+    votes_alike = False
+    """Whether its votes on evictions are the same for victims of one kind, see `kind_of`, that
+    have no annotations; a plugin that does not say so is asked about each."""
 
     def __init__(self, session: Session, config: PluginConfig) -> None:
         """Keep the session, the configuration and its arguments."""

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from scheduling.engine.actions.failures import Failure
+from scheduling.engine.actions.offers import Cost, Going, Offer
 from scheduling.engine.actions.promises import start_promised
 from scheduling.engine.actions.serving import next_role, roles_in_order
 from scheduling.engine.actions.standing import is_granted, is_relied_on, is_welcome, still_stands
 from scheduling.engine.actions.topology import candidate_domains, place_parts
-from scheduling.engine.actions.victims import Victims, kind_of
+from scheduling.engine.actions.victims import Victims
 from scheduling.engine.domains import Domain
 from scheduling.engine.journal import Claim, Entry, EntryKind, Removed, Statement, Unit, is_live
 from scheduling.engine.session import Session
-from scheduling.engine.shapes import Bools
+from scheduling.engine.shapes import Bools, Int64
 from scheduling.engine.views import JobView, RoleView
-
-Cost = tuple[int, int, int, int, float]
-"""Gangs broken, highest priority among the victims, places among what is to be spared (how far
-the queues are above their share), tasks, seconds of work lost."""
-
-
-@dataclass(order=True, slots=True)
-class Offer:
-    """A node where the task would fit after evicting some units."""
-
-    is_outside: bool
-    """Whether the node is not of the scheduler's shard."""
-    cost: Cost
-    node: int
-    units: tuple[Unit, ...] = field(compare=False)
 
 
 class Search:
@@ -48,6 +33,10 @@ class Search:
         self.action = action
         self.victims = victims
         self._vetoes = session.each(veto)
+        self._are_votes_alike = all(
+            plugin.votes_alike for plugin, _ in session.callback_owners[veto]
+        )
+        """Whether no veto tells victims of one kind from one another."""
         self._offers: dict[int, tuple[Bools | None, list[Offer]]] = {}
         """Role -> the nodes in focus, and the heap of its offers there."""
         self._wholes: dict[str, Unit] = {}
@@ -179,39 +168,81 @@ class Search:
         for d, amount in shape.items:
             future = session.free[d] + session.releasing[d] - session.promised[d]
             could &= future + self.victims.room[d] >= amount
-        offers = []
-        judged: dict[tuple[object, ...], list[tuple[int, bool]]] = {}
-        for node in sorted(self.victims.by_node):
-            if could[node]:
-                offer = self._first_offer(role, node, judged)
-                if offer is not None:
-                    offers.append(offer)
+        offers = list(self._offers_of(role, could[self.victims.nodes]))
         heapq.heapify(offers)
         return offers
 
-    def _first_offer(
-        self, role: RoleView, node: int, judged: dict[tuple[object, ...], list[tuple[int, bool]]]
-    ) -> Offer | None:
-        """Return a node's offer, told from that of a node with the same room and like victims.
+    def _offers_of(self, role: RoleView, chosen: Bools) -> Iterator[Offer]:
+        """Yield the offers of the victims' nodes that are chosen, bool[M].
 
-        Only its place among the offers rests on that: it is made anew when it comes up.
+        Of nodes that lack the same and have like victims one is judged. Only the places of the
+        others among the offers rest on that: each is made anew when it comes up.
         """
-        here = self.victims.by_node[node]
-        if self.session.each("task_predicate") or any(v.row.held_count > 1 for _, v, _ in here):
-            return self._offer(role, node)
-        kind = (*self.session.future_free(node), *[kind_of(view) for _, view, _ in here])
-        chosen = judged.get(kind)
-        if chosen is None:
-            offer = self._offer(role, node)
-            if offer is not None:
-                places = {view.key: place for place, (_, view, _) in enumerate(here)}
-                judged[kind] = [(places[u.job.key], u.is_whole) for u in offer.units]
-            return offer
-        units = [
-            Unit(here[place][1], tuple(here[place][2]), is_whole=is_whole)
-            for place, is_whole in chosen
+        victims = self.victims
+        kinds = self._kinds(role, chosen)
+        judged: dict[int, Going | None] = {}
+        for i, kind in zip(np.flatnonzero(chosen).tolist(), kinds.tolist(), strict=True):
+            node = int(victims.nodes[i])
+            going = judged.get(kind) if kind >= 0 else None
+            if going is not None:
+                yield self._like(node, going)
+            elif kind < 0 or kind not in judged:
+                offer = self._offer(role, node)
+                if offer is not None:
+                    judged[kind] = self._going(offer)
+                    yield offer
+                elif self._are_votes_alike and victims.is_plain[i]:
+                    judged[kind] = None
+
+    def _kinds(self, role: RoleView, chosen: Bools) -> Int64:
+        """Return int64: equal for nodes that lack the same and have like victims left.
+
+        Negative where a node must be judged for itself.
+        """
+        session, victims = self.session, self.victims
+        nodes, kinds = victims.nodes[chosen], victims.kinds[chosen]
+        if session.each("task_predicate"):
+            return np.full(len(nodes), -1, dtype=np.int64)
+        free = (session.free + session.releasing - session.promised)[:, nodes]
+        lacks = [np.maximum(amount - free[d], 0) for d, amount in role.shape.items]
+        _, found = np.unique(np.stack([kinds, *lacks]), axis=1, return_inverse=True)
+        result: Int64 = np.where(kinds < 0, -1, found.reshape(-1))
+        moved = (session.releasing - session.tables.releasing)[:, nodes].any(axis=0)
+        newcomers = self._nodes_of_newcomers()
+        result[np.isin(nodes, newcomers)] = -1
+        patterns: dict[tuple[int, tuple[bool, ...]], int] = {}
+        for i in np.flatnonzero(moved & (result >= 0)).tolist():
+            pattern = (int(result[i]), victims.who_is_left(session, int(nodes[i])))
+            result[i] = patterns.setdefault(pattern, len(nodes) + len(patterns))
+        return result
+
+    def _nodes_of_newcomers(self) -> list[int]:
+        """Return the nodes of victims of which something was placed in this cycle."""
+        views = {e.job.key: e.job for e in self.session.journal if e.kind is not EntryKind.EVICT}
+        return [
+            node
+            for key, view in views.items()
+            if key in self.victims.ranks
+            for _, _, node in self.session.held_tasks(view)
         ]
-        return Offer(self._is_outside(node), self._cost(units), node, tuple(units))
+
+    def _going(self, offer: Offer) -> Going:
+        here = self.victims.by_node[offer.node]
+        places = {view.key: place for place, (_, view, _) in enumerate(here)}
+        return tuple((places[unit.job.key], unit.is_whole) for unit in offer.units)
+
+    def _like(self, node: int, going: Going) -> Offer:
+        """Return the offer of a node where the victims at some places go."""
+        known = self.victims.offers.get((node, going))
+        if known is None:
+            here = self.victims.by_node[node]
+            units = tuple(
+                Unit(here[place][1], tuple(here[place][2]), is_whole=is_whole)
+                for place, is_whole in going
+            )
+            known = Offer(self._is_outside(node), self._cost(units), node, units)
+            self.victims.offers[node, going] = known
+        return known
 
     def _offer(self, role: RoleView, node: int) -> Offer | None:
         """Return the cheapest units of a node whose eviction makes room there, None if none do.
@@ -227,17 +258,15 @@ class Search:
             self._add_gangs(claim, refused, node, short)
             if _is_short(short):
                 return None
-            alone = (
-                self._one_for_all(role, node) if any(u.is_whole for u in removed.units) else None
-            )
-            if alone is not None:
-                return Offer(self._is_outside(node), self._cost([alone]), node, (alone,))
             for unit in reversed(list(removed.units)):
                 _reduce(short, unit, node, -1)
                 if _is_short(short):
                     _reduce(short, unit, node, 1)
                 else:
                     removed.drop(unit)
+            alone = self._one_for_all(role, node) if _are_many(removed.units) else None
+            if alone is not None and self._cost([alone]) < self._cost(removed.units):
+                return Offer(self._is_outside(node), self._cost([alone]), node, (alone,))
         elif not self._try_without(claim, node, short):
             return None
         units = tuple(removed.units)
@@ -481,6 +510,11 @@ def _best_promise(session: Session, job: JobView, role: RoleView) -> int:
         scores += callback(role.shape, slice(None))
     extra = session.task_scores(job, role)
     return session.pick(scores if extra is None else scores + extra)
+
+
+def _are_many(units: Sequence[Unit]) -> bool:
+    """Return whether more than one task would go."""
+    return len(units) > 1 or any(len(unit.tasks) > 1 for unit in units)
 
 
 def _is_short(short: dict[int, int]) -> bool:

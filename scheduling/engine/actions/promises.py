@@ -90,7 +90,15 @@ def _is_kept_off(session: Session, job: JobView) -> bool:
 
 
 def _promised_to(session: Session, job: JobView) -> list[Entry]:
-    return [e for e in session.journal if e.job is job and e.kind is EntryKind.PROMISE]
+    """Return what a job was promised in this cycle, in order; as a rule that was done last."""
+    count = job.waiting - sum(len(role.row.promised) for role in job.roles)
+    found: list[Entry] = []
+    for entry in reversed(session.journal):
+        if len(found) == count:
+            break
+        if entry.job is job and entry.kind is EntryKind.PROMISE:
+            found.append(entry)
+    return found[::-1]
 
 
 def _starts_jobs(session: Session) -> bool:

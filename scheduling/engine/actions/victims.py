@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduling.engine.actions.offers import Going, Offer
 from scheduling.engine.actions.serving import admitted
 from scheduling.engine.groups import Group
 from scheduling.engine.journal import is_live
 from scheduling.engine.session import Session
-from scheduling.engine.shapes import Int64
+from scheduling.engine.shapes import Bools, Int64
 from scheduling.engine.types import Task
 from scheduling.engine.views import JobView, QueueView, RoleView
 
@@ -29,6 +30,34 @@ class Victims:
     """What all of them hold, int64[R, N]; evictions made since are not taken out."""
     ranks: dict[str, int]
     """Job -> its place among the victims' jobs."""
+    nodes: Int64
+    """The nodes of `by_node`, int64[M], in order."""
+    kinds: Int64
+    """What the victims of a node have in common with those of others, int64[M].
+
+    Equal for two nodes whose victims are alike, rank by rank; negative where a job holds several
+    tasks."""
+    is_plain: Bools
+    """Whether no victim of a node has annotations, by which a veto may know it, bool[M]."""
+    offers: dict[tuple[int, Going], Offer] = field(default_factory=dict)
+    """(Node, who goes) -> the offer, which says nothing of who has gone since."""
+    left: dict[int, tuple[bool, ...]] = field(default_factory=dict)
+    """What `who_is_left` said of nodes on which nothing has changed since."""
+    seen: list[int] = field(default_factory=lambda: [0])
+    """How far the session's log of changes has been looked through for that."""
+
+    def who_is_left(self, session: Session, node: int) -> tuple[bool, ...]:
+        """Return for each job of a node that has one task there whether it stays."""
+        log = session.touched
+        for changed in log[self.seen[0] :]:
+            self.left.pop(changed, None)
+        self.seen[0] = len(log)
+        left = self.left.get(node)
+        if left is None:
+            gone = session.evicted
+            here = self.by_node[node]
+            left = self.left[node] = tuple([t[0][1].key not in gone for _, _, t in here])
+        return left
 
 
 def starving_groups(session: Session) -> list[Group]:
@@ -112,7 +141,27 @@ def gather(
                 tasks.sort(key=lambda h: (h[0].role.priority, -h[1].index, h[1].key))
             by_node.setdefault(node, []).append((rank, view, tasks))
     ranks = {view.key: rank for rank, view in enumerate(views)}
-    return Victims(tuple(views), by_node, room, ranks)
+    nodes = sorted(by_node)
+    kinds, is_plain = _kinds([by_node[node] for node in nodes])
+    return Victims(
+        tuple(views), by_node, room, ranks, np.array(nodes, dtype=np.int64), kinds, is_plain
+    )
+
+
+def _kinds(places: Sequence[list[tuple[int, JobView, list[Held]]]]) -> tuple[Int64, Bools]:
+    """Return `kinds` and `is_plain` of the victims of some nodes."""
+    known: dict[tuple[int, ...], int] = {}
+    of_jobs: dict[tuple[object, ...], int] = {}
+    kinds: Int64 = np.full(len(places), -1, dtype=np.int64)
+    is_plain: Bools = np.ones(len(places), dtype=bool)
+    for i, here in enumerate(places):
+        views = [view for _, view, _ in here]
+        if any(view.row.held_count > 1 for view in views):
+            continue
+        is_plain[i] = not any(view.roles[0].role.annotations for view in views)
+        kind = tuple(of_jobs.setdefault(kind_of(view), len(of_jobs)) for view in views)
+        kinds[i] = known.setdefault(kind, len(known))
+    return kinds, is_plain
 
 
 def kind_of(view: JobView) -> tuple[object, ...]:
@@ -127,4 +176,6 @@ def kind_of(view: JobView) -> tuple[object, ...]:
         role.priority,
         tuple(role.labels.items()),
         tuple(role.annotations.items()),
+        view.key.rpartition("/")[0],
+        bool(view.parts),
     )

@@ -26,6 +26,7 @@ class Capacity(Plugin):
     """
 
     name = "capacity"
+    votes_alike = True
 
     def __init__(self, session: Session, config: PluginConfig) -> None:
         """Compute real capabilities and deserved amounts."""

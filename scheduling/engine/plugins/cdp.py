@@ -16,6 +16,7 @@ class Cooldown(Plugin):
     """
 
     name = "cdp"
+    votes_alike = True
 
     def _may_evict(self, claim: Claim, unit: Unit) -> bool:
         del claim

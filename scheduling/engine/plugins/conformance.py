@@ -15,6 +15,7 @@ class Conformance(Plugin):
     """Spare critical priorities and the system's namespace."""
 
     name = "conformance"
+    votes_alike = True
 
     def _may_evict(self, claim: Claim, unit: Unit) -> bool:
         del claim

@@ -22,6 +22,7 @@ class Gang(Plugin):
     """
 
     name = "gang"
+    votes_alike = True
 
     def job_valid(self, job: JobView) -> Reason | None:
         """Refuse a job that has fewer tasks than its minimum."""

@@ -17,6 +17,7 @@ class Priority(Plugin):
     """
 
     name = "priority"
+    votes_alike = True
 
     def job_order(self, job: JobView) -> int:
         """Put the higher priority first."""

@@ -30,6 +30,7 @@ class Proportion(Plugin):
     """
 
     name = "proportion"
+    votes_alike = True
 
     def __init__(self, session: Session, config: PluginConfig) -> None:
         """Compute what the queues that have jobs deserve."""

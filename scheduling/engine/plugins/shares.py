@@ -28,6 +28,7 @@ class Shares(Plugin):
     """
 
     name = "shares"
+    votes_alike = True
 
     def __init__(self, session: Session, config: PluginConfig) -> None:
         """Compute what every queue deserves."""

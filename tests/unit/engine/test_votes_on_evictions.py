@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
 
 from scheduling.engine.actions.victims import victim_keys, victim_queues
-from scheduling.engine.cycle import DEFAULT_CONFIG, open_session
+from scheduling.engine.cycle import DEFAULT_CONFIG, open_session, plan
+from scheduling.engine.registry import PLUGINS
 from scheduling.engine.types import (
     ActionConfig,
     Config,
@@ -109,3 +111,29 @@ def test_who_could_lose_something_is_in_a_queue_that_could(snapshot: Snapshot) -
             queue = session.queues[row.job.queue]
             victims = victim_keys(session, action, queue, row.job.priority)
             assert queues is None or {rows[key].job.queue for key in victims} <= queues
+
+
+def full_of_alike(seed: int) -> Snapshot:
+    """Return nodes full of jobs of one task, a few kinds of them, and jobs that may claim room."""
+    dice = Random(seed)
+    text = "nodes " + " ".join(f"n{i}" for i in range(8)) + ": gpu=3 cpu=9\nqueue a: weight=3\n"
+    text += "queue b:\nqueue c: min.gpu=2\n"
+    owners = [dice.choice("aab") for _ in range(8)]
+    for i in range(24):
+        text += f"job {owners[i // 3]}/r{i}: 1 x gpu=1 cpu=1 running n{i // 3} phase=Running\n"
+    for i in range(9):
+        queue, size = dice.choice("abc"), dice.choice([1, 2, 3])
+        text += f"job {queue}/w{i}: 1 x gpu={size} cpu=2 priority={dice.randint(0, 1)}\n"
+    return read(text)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_victims_of_one_kind_may_be_judged_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who says that it votes alike on them is not asked about each, and the plan is the same."""
+    snapshot = full_of_alike(seed)
+    once = plan(snapshot, DEFAULT_CONFIG)
+    for plugin in PLUGINS.values():
+        monkeypatch.setattr(plugin, "votes_alike", False)
+
+    assert once == plan(snapshot, DEFAULT_CONFIG)
+    assert once.evictions
