@@ -38,7 +38,8 @@ def test_the_page_says_when_it_starts(site: Site, browse: Browse) -> None:
     """The sentence above the tabs has the range, Why has what it goes by."""
     job = waiting_with_forecast(site, minutes=(10, 40))
     row = StartForecast.objects.get(job=job)
-    assert row.p50_at and row.p90_at
+    assert row.p50_at
+    assert row.p90_at
     words = f"It starts about {about(row.p50_at)} to {about(row.p90_at)}."
     client = browse(site.people.bob)
 
@@ -92,7 +93,8 @@ def test_who_started_is_shown_beside_what_was_told(site: Site, browse: Browse) -
 
     page = client.get("/ops/starts/").content.decode()
 
-    assert row.p50_at and row.p90_at
+    assert row.p50_at
+    assert row.p90_at
     assert f"{about(row.p50_at)} to {about(row.p90_at)}: as told" in page
     assert "1 forecast has come due so far, which is too few" in page
     told = StartForecast.objects.get()
