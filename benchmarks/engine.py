@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from benchmarks._clusters import GIB, gang, nodes, occupants, queues, shapes, single, teams
 from benchmarks._machine import Clock, peak_mib, show
+from benchmarks.answers import cluster
 from scheduling.engine.cycle import DEFAULT_CONFIG, Memo, plan
 from scheduling.engine.garbage import without_collecting
 from scheduling.engine.types import CPU, GPU, MEMORY, Queue, Role, Snapshot
@@ -130,8 +131,7 @@ def reclaim(node_count: int) -> dict[str, object]:
     running = occupants(node_count * 8, role, ["rich"], machines)
     jobs = (*running, gang("big", "poor", node_count // 2, gpus=8))
     snapshot = Snapshot(1e6, machines, (Queue("rich"), Queue("poor")), jobs)
-    memo = Memo()
-    plan(replace(snapshot, jobs=tuple(running)), DEFAULT_CONFIG, memo=memo)
+    memo = plan_of(replace(snapshot, jobs=tuple(running)))
     gc.collect()
     with without_collecting(), Clock() as clock:
         result = plan(snapshot, DEFAULT_CONFIG, memo=memo)
@@ -151,11 +151,40 @@ def reclaim(node_count: int) -> dict[str, object]:
     }
 
 
+def take_back(node_count: int, waiting: int) -> dict[str, object]:
+    """Let twenty queues of a full cluster take back at once: their weights have just changed."""
+    snapshot = cluster("shapes", node_count, node_count * 10, waiting)
+    even = plan_of(snapshot)
+    weights = tuple(replace(q, weight=1 + i % 5) for i, q in enumerate(snapshot.queues))
+    snapshot = replace(snapshot, queues=weights)
+    gc.collect()
+    with without_collecting(), Clock() as clock:
+        result = plan(snapshot, DEFAULT_CONFIG, memo=even)
+    return {
+        "benchmark": "reclaim by many queues at once",
+        "nodes": node_count,
+        "waiting": waiting,
+        "evicted": len(result.evictions),
+        "promised": len(result.pipelined),
+        "value": round(clock.wall, 1),
+        "value_cpu": round(clock.cpu, 1),
+        "unit": "s",
+        "violations": len(check(snapshot, result)),
+    }
+
+
+def plan_of(snapshot: Snapshot) -> Memo:
+    """Return what a caller keeps of a plan."""
+    memo = Memo()
+    plan(snapshot, DEFAULT_CONFIG, memo=memo)
+    return memo
+
+
 def main() -> None:
     """Run all and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--small", action="store_true", help="a tenth of the size")
-    parser.add_argument("names", nargs="*", help="decisions idle gangs reclaim")
+    parser.add_argument("names", nargs="*", help="decisions idle gangs reclaim takeback")
     options = parser.parse_args()
     scale = 10 if options.small else 1
     runs = {
@@ -164,6 +193,7 @@ def main() -> None:
         "gangs": lambda: gangs(1000 // scale, 20, 500 // scale),
         "reclaim500": lambda: reclaim(500 // scale),
         "reclaim1000": lambda: reclaim(1000 // scale),
+        "takeback": lambda: take_back(5000 // scale, 2000 // scale),
     }
     chosen = [n for n in runs if not options.names or any(n.startswith(x) for x in options.names)]
     for name in chosen:

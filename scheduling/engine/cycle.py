@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -30,6 +31,7 @@ from scheduling.engine.types import (
     Reason,
     Reservation,
     Snapshot,
+    TaskState,
 )
 
 __all__ = ["DEFAULT_CONFIG", "Memo", "open_session", "plan", "run_actions"]
@@ -72,9 +74,19 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
 
 
 def _may_leave_something(snapshot: Snapshot, decided: Plan) -> bool:
-    """Return whether a plan changes anything while somebody waits for more."""
+    """Return whether a plan changes anything while somebody waits for more than it promises."""
     changes = decided.binds or decided.evictions or decided.phases
-    return bool((changes or decided.reservations != snapshot.reservations) and decided.job_reasons)
+    if not (changes or decided.reservations != snapshot.reservations):
+        return False
+    reasons = decided.job_reasons
+    if any(reason.code is not ReasonCode.WAITING_FOR_ROOM for reason in reasons.values()):
+        return True
+    provided = Counter(b.job for b in decided.binds) + Counter(p.job for p in decided.pipelined)
+    return any(
+        job.key in reasons
+        and provided[job.key] < sum(task.state is TaskState.PENDING for task in job.tasks)
+        for job in (snapshot.jobs if reasons else ())
+    )
 
 
 def run(snapshot: Snapshot, config: Config, *, memo: Memo | None = None) -> Session:
