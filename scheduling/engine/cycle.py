@@ -33,6 +33,7 @@ from scheduling.engine.types import (
     Snapshot,
     TaskState,
 )
+from scheduling.engine.verify import check
 
 __all__ = ["DEFAULT_CONFIG", "Memo", "open_session", "plan", "run_actions"]
 
@@ -52,24 +53,29 @@ def plan(snapshot: Snapshot, config: Config = DEFAULT_CONFIG, *, memo: Memo | No
     decided between them. 4. Read the plan off the journal. 5. Plan again on the state that it
     leaves, until nothing is added: were they running already, an action might take back what
     another one has just started. Such jobs stand back, and the cycle is planned without them.
+    What plans of one cycle come to together is only taken where the verifier accepts it at once.
     """
     memo = memo if memo is not None else Memo()
     with without_collecting():
         first = decided = close(run(snapshot, config, memo=memo))
         follow_up = replace(config, actions=tuple(a for a in config.actions if a.name != SHUFFLE))
         standing_back: set[str] = set()
+        is_joined = False
         for _ in range(MOST_PLANS - 1):
             if not _may_leave_something(snapshot, decided):
                 return decided
             more = close(run(apply_plan(snapshot, decided), follow_up, memo=memo))
             if adds_nothing(decided, more):
-                return confirmed(decided, more)
+                settled = confirmed(decided, more)
+                return first if is_joined and check(snapshot, settled, config) else settled
             in_vain = started_in_vain(decided, more) - standing_back
             if in_vain:
                 standing_back |= in_vain
                 decided = close(run(without_jobs(snapshot, standing_back), config, memo=memo))
+                is_joined = False
             else:
                 decided = join(decided, more)
+                is_joined = True
     return first
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from scheduling.engine.reasons import ReasonCode
-from scheduling.engine.types import Eviction, Plan, Reason, Snapshot
+from scheduling.engine.types import Plan, Reason, Snapshot
 
 
 def adds_nothing(first: Plan, more: Plan) -> bool:
@@ -37,33 +36,17 @@ def without_jobs(snapshot: Snapshot, keys: AbstractSet[str]) -> Snapshot:
 def join(first: Plan, more: Plan) -> Plan:
     """Return the plan that does at once what two do one after the other.
 
-    A task that the first starts and the second evicts has not been started at all. Evictions for
-    somebody who gets nothing any more are for whoever gets a place on the node instead.
+    A task that the first starts and the second evicts has not been started at all. What was right
+    step by step need not be at once, such as room that changed hands twice: the caller checks.
     """
     started = {b.task for b in first.binds}
     gone = {e.task for e in more.evictions}
-    binds = (*(b for b in first.binds if b.task not in gone), *more.binds)
-    evictions = (*first.evictions, *(e for e in more.evictions if e.task not in started))
-    gains = {b.job for b in binds} | {p.job for p in more.pipelined}
-    gains |= {r.job for r in more.reservations}
-    heirs = {b.node: b.job for b in binds} | {p.node: p.job for p in more.pipelined}
     return replace(
         more,
-        binds=binds,
-        evictions=tuple(_for_an_heir(eviction, gains, heirs) for eviction in evictions),
+        binds=(*(b for b in first.binds if b.task not in gone), *more.binds),
+        evictions=(*first.evictions, *(e for e in more.evictions if e.task not in started)),
         phases={**first.phases, **more.phases},
     )
-
-
-def _for_an_heir(eviction: Eviction, gains: set[str], heirs: Mapping[str, str]) -> Eviction:
-    if eviction.beneficiary is None or eviction.beneficiary in gains:
-        return eviction
-    heir = heirs.get(eviction.node)
-    reason = eviction.reason
-    if heir is None or reason is None:
-        return eviction
-    told = Reason(reason.code, {**reason.params, "job": heir})
-    return replace(eviction, beneficiary=heir, reason=told)
 
 
 def confirmed(decided: Plan, again: Plan) -> Plan:
