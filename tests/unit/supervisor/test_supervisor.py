@@ -95,7 +95,11 @@ def test_death_of_a_master_takes_its_workers_along(watched: Watched, tmp_path: P
     process.kill()
     watched.watch_until("worker ended with signal 9")
 
-    assert not Path(f"/proc/{worker}/cwd").exists()
+    alive = Path(f"/proc/{worker}/cwd")
+    for _ in range(200):  # the signal was sent, and is delivered soon
+        if alive.exists():
+            watched.supervisor.wait(0.05)
+    assert not alive.exists()
 
 
 def test_children_end_in_order(watched: Watched, tmp_path: Path) -> None:
