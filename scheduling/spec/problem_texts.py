@@ -59,9 +59,9 @@ PROBLEM_TEXTS: Mapping[str, str] = {
     "negative_number": _("{value} is below zero; give 0 or more, or leave it out."),
     "number_too_large": _("{value} is too large; the limit is {limit}."),
     "below_one": _("{value} is too small; it must be at least 1, or left out."),
-    "min_success_above_total": _("{value} successes are impossible with {tasks} tasks."),
-    "min_available_above_total": _("{min_available} tasks can never run together, all roles have {tasks}."),
-    "task_min_above_replicas": _('{min_available} is more than the {replicas} replicas of "{role}".'),
+    "min_success_above_total": _("{value} successes are impossible with {tasks} tasks; ask for {tasks} at most."),
+    "min_available_above_total": _("{min_available} tasks can never run together, all roles have {tasks}: ask for {tasks} at most, or for more replicas."),
+    "task_min_above_replicas": _('{min_available} is more than the {replicas} replicas of "{role}"; lower it, or ask for more replicas.'),
     # policies
     "event_and_exit_code": _("Choose either events or an exit code; make two policies for both."),
     "no_event_no_exit_code": _("The policy names no event and no exit code: it would never act."),
